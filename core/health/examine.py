@@ -54,6 +54,11 @@ def _list_of(finding: Finding | None) -> Sequence[Finding]:
     return () if finding is None else (finding,)
 
 
+def fell_all_along(case: Case) -> Sequence[Finding]:
+    """What `reward_fell` says, unless the reward may have the wrong sign."""
+    return () if reward_sign(case) else reward_fell(case)
+
+
 # One rule a line, each with a name. Their order is that of findings that are equally severe and equally certain.
 RULES: Mapping[str, Rule] = {
     "initial-weights": lambda case: _list_of(initial_weights(case.rows)),
@@ -73,8 +78,7 @@ RULES: Mapping[str, Rule] = {
     "policy-collapse": policy_collapse,
     "level-break": lambda case: (
         level_break(case)
-        or (() if policy_collapse(case) else fell_in_few(case) or valid_fell_in_few(case))
-        or (() if policy_collapse(case) or reward_sign(case) else reward_fell(case))
+        or (() if policy_collapse(case) else fell_in_few(case) or valid_fell_in_few(case) or fell_all_along(case))
     ),
     "truncation": truncation,
     "numerical": numerical,

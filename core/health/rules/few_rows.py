@@ -56,13 +56,14 @@ def fell_in_few(case: Case) -> Sequence[Finding]:
     """A warning where the reward fell to a quarter or less between a few rows, and stayed; documented with the break
     that no limit names (policy_collapse).
     """
-    rows = [row for row in _rewarded(case.stage_rows) if number(row, "reward/mean") is not None]
+    judged_by, rewarded = _rewarded(case.stage_rows)
+    rows = [row for row in rewarded if number(row, "reward/mean") is not None]
     rewards = values_of(rows, "reward/mean")
     if not FEWEST <= len(rewards) <= 2 * ROWS or min(rewards) < 0:
         return ()
     at = next((at for at in range(1, len(rewards)) if max(rewards[at:]) <= LOST * _level(rewards[:at])), None)
     if at is None or (len(rewards) > FEWEST + 1 and len(rewards) - at < 2):
-        return _halved(rows, rewards)
+        return _halved(rows, rewards, judged_by)
     before, since = rows[:at], rows[at:]
     with_it = _moved(before, since)
     gone = len(since) >= GONE_ROWS and max(rewards[at:]) <= GONE * _level(rewards[:at])
@@ -70,15 +71,15 @@ def fell_in_few(case: Case) -> Sequence[Finding]:
         return ()
     kls = values_of(rows, "kl")
     if with_it and len(kls) == len(rows) and min(kls) >= 0 and max(kls) < SAME:
-        return (_drawn_elsewhere(rows, at, with_it, max(kls)),)
-    return (_fallen(rows, at, with_it),)
+        return (_drawn_elsewhere(rows, at, with_it, max(kls), judged_by),)
+    return (_fallen(rows, at, with_it, judged_by),)
 
 
-def _rewarded(rows: Sequence[Row]) -> Sequence[Row]:
-    """The rows; where none has a reward, the share of right answers stands for it."""
+def _rewarded(rows: Sequence[Row]) -> tuple[str, Sequence[Row]]:
+    """What the rows are judged by, and they; where none has a reward, the share of right answers stands for it."""
     if any("reward/mean" in row for row in rows):
-        return rows
-    return [{**row, "reward/mean": row.get("rewards/accuracy")} for row in rows]
+        return "the reward", rows
+    return "the share of right answers", [{**row, "reward/mean": row.get("rewards/accuracy")} for row in rows]
 
 
 def valid_fell_in_few(case: Case) -> Sequence[Finding]:
@@ -121,17 +122,17 @@ def _lost_half(before: Sequence[float], since: Sequence[float]) -> bool:
     return level >= FORMED and halved and fall > CLEARLY * error
 
 
-def _halved(rows: Sequence[Row], rewards: Sequence[float]) -> Sequence[Finding]:
+def _halved(rows: Sequence[Row], rewards: Sequence[float], judged_by: str) -> Sequence[Finding]:
     """A fall to half with two rows or more on either side, where two other columns left their level with it."""
     for at in range(2, len(rewards) - 1):
         level = _level(rewards[max(0, at - FEWEST) : at])  # what it had learned by then
         if median(rewards[at:]) <= HALVED * level and max(rewards[at:]) <= NEVER * level:
             with_it = _changed(rows[:at], rows[at:])
-            return (_fallen(rows, at, with_it),) if len(with_it) > 1 else ()
+            return (_fallen(rows, at, with_it, judged_by),) if len(with_it) > 1 else ()
     return ()
 
 
-def _fallen(rows: Sequence[Row], at: int, with_it: Sequence[str]) -> Finding:
+def _fallen(rows: Sequence[Row], at: int, with_it: Sequence[str], judged_by: str) -> Finding:
     rewards, since = values_of(rows, "reward/mean"), rows[at:]
     was, now = _level(rewards[:at]), fmean(rewards[at:])
     first = int(since[0].get("step") or 0)
@@ -139,7 +140,7 @@ def _fallen(rows: Sequence[Row], at: int, with_it: Sequence[str]) -> Finding:
         id="policy-collapse",
         severity="warning",
         summary=(
-            f"the reward fell from {was:.3g} to {now:.3g} at row {at + 1} of {len(rewards)} (step {first}) and "
+            f"{judged_by} fell from {was:.3g} to {now:.3g} at row {at + 1} of {len(rewards)} (step {first}) and "
             f"stayed there{''.join(f'; {change}' for change in with_it)}: the policy broke, or the prompts changed"
         ),
         evidence={"kind": "unknown", "was": was, "now": now, "first_step": first, "rows": len(rewards)},
@@ -149,7 +150,7 @@ def _fallen(rows: Sequence[Row], at: int, with_it: Sequence[str]) -> Finding:
     )
 
 
-def _drawn_elsewhere(rows: Sequence[Row], at: int, with_it: Sequence[str], kl: float) -> Finding:
+def _drawn_elsewhere(rows: Sequence[Row], at: int, with_it: Sequence[str], kl: float, judged_by: str) -> Finding:
     """The fall of a reward while the trainer's policy is still near its reference; documented with the sampler's."""
     rewards = values_of(rows, "reward/mean")
     was, now, first = _level(rewards[:at]), fmean(rewards[at:]), int(rows[at].get("step") or 0)
@@ -157,7 +158,7 @@ def _drawn_elsewhere(rows: Sequence[Row], at: int, with_it: Sequence[str], kl: f
         id="sampler-mismatch",
         severity="warning",
         summary=(
-            f"the reward fell from {was:.3g} to {now:.3g} at step {first} and stayed there; {'; '.join(with_it)}; "
+            f"{judged_by} fell from {was:.3g} to {now:.3g} at step {first} and stayed there; {'; '.join(with_it)}; "
             f"the KL to the reference never was above {kl:.2g} nats a token: the policy is where it was, what "
             "is drawn is not, so the sampler has other weights, or the prompts changed"
         ),

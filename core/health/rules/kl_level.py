@@ -418,10 +418,9 @@ def _negative(case: Case, level: Level) -> Finding | None:
     by_all = all_below and (
         (len(values) >= SUSTAINED and median(values) < -HIGH / 10 * level.far) or max(values) < -HIGH / 2 * level.far
     )
-    sinks = _sinks(level)
-    if not sure and not by_mean and not by_all and not sinks:
+    only_sinks = not (sure or by_mean or by_all)
+    if only_sinks and not _sinks(level):
         return None
-    only_sinks = not sure and not by_mean and not by_all
     beyond = "from 0 on lower on each" if only_sinks else "beyond the scatter of an unbiased estimate"
     why = f"{kind} cannot be negative" if sure else beyond
     return Finding(

@@ -234,19 +234,18 @@ def _rewarded(log: _Log, rows: Sequence[Logged]) -> int:
 def _form_of(log: _Log) -> Form:
     """The form that the log is read by: the surest that has rewards, else the surest that has any metric."""
 
-    rewarded = {form: _rewarded(log, rows) for form, rows in log.logged.items()}
-
     def names(form: Form) -> set[str | None]:
         rows = log.logged[form]
         first = _metrics_of(log, rows[:50])  # nearly always enough; another stage's rows may stand before
-        if "reward/mean" in first or rewarded[form] * _MANY_MORE < max(rewarded.values()):
+        if "reward/mean" in first or len(rows) <= 50:
             return first
-        return first | _metrics_of(log, rows[50:])
+        most = max(_rewarded(log, others) for others in log.logged.values())
+        return first if _rewarded(log, rows) * _MANY_MORE < most else first | _metrics_of(log, rows[50:])
 
-    there = [form for form in FORMS if any(entry.cells for entry in log.logged[form])]
+    there = {form: names(form) for form in FORMS if any(entry.cells for entry in log.logged[form])}
     of_training = {"reward/mean", "policy/loss", "loss", "kl"}
-    surest = [form for form in there if "reward/mean" in names(form)]
-    trains = [form for form in there if names(form) & of_training]
+    surest = [form for form, metrics in there.items() if "reward/mean" in metrics]
+    trains = [form for form, metrics in there.items() if metrics & of_training]
     return [*surest, *trains, *there, "dictionary"][0]
 
 

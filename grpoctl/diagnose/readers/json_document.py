@@ -158,10 +158,9 @@ def _points(document: Mapping[str, Any]) -> list[dict[str, float]]:
 
 def _curve(points: object) -> Iterator[tuple[float, float]]:
     """(step, value) of a list of points; nothing of anything else."""
-    for point in points if isinstance(points, list) else ():
-        step, value = (
-            (number(point.get(name)) for name in ("step", "value")) if isinstance(point, dict) else (None, None)
-        )
+    told = [point for point in points if isinstance(point, dict)] if isinstance(points, list) else []
+    for point in told:
+        step, value = number(point.get("step")), number(point.get("value"))
         if step is not None and value is not None:
             yield step, value
 

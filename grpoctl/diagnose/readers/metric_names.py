@@ -378,7 +378,7 @@ def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
     if None in values or not math.isfinite(sum(values)):  # type: ignore[arg-type]
         values = [value if value is not None and math.isfinite(value) else None for value in values]
     metrics = dict(zip(ours, values, strict=True))
-    if any(map(_is_the_other_way, theirs)):
+    if _has_the_other_way(theirs):
         for column, name in zip(theirs, ours, strict=True):
             if (value := metrics[name]) is not None:
                 metrics[name] = in_our_sense(column, value)
@@ -390,6 +390,11 @@ def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
 def in_our_sense(theirs: str, value: float) -> float:
     """The value of their metric as that of ours: a share of live groups as that of dead ones."""
     return 1.0 - value if _is_the_other_way(theirs) else value
+
+
+@lru_cache(maxsize=1000)  # a log's rows have the same names, over and over
+def _has_the_other_way(names: tuple[str, ...]) -> bool:
+    return any(map(_is_the_other_way, names))
 
 
 @lru_cache(maxsize=200_000)

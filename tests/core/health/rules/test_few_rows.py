@@ -55,6 +55,9 @@ def test_right_answers_stand_for_a_reward_that_a_table_lacks() -> None:
     )
     (finding,) = fell_in_few(only)
     assert finding.evidence["first_step"] == 175
+    assert finding.summary.startswith("the share of right answers fell")
+    (rewarded,) = fell_in_few(table)
+    assert rewarded.summary.startswith("the reward fell")
 
 
 @pytest.mark.parametrize(
