@@ -41,6 +41,7 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "leakage": ("groups/held_out | samples",),
     "missing-eos": (_TRUNCATED,),
     "no-gradient": ("grad_norm",),
+    "zero-kl": ("kl", "grad_norm"),
     "rate-zero": ("learning_rate",),
     "learning-rate": ("kl | entropy | reward/mean | completions/valid", "learning_rate | settings.learning_rate"),
     "dead-run": ("reward/mean",),

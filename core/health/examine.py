@@ -44,6 +44,7 @@ from core.health.rules.sampler_mismatch import sampler_mismatch
 from core.health.rules.self_probe import self_probe
 from core.health.rules.truncation import truncation
 from core.health.rules.validation import leakage, missed_stop, no_validation, or_gamed, overfitting, reward_hacking
+from core.health.rules.zero_kl import zero_kl
 from core.health.rules.zero_loss import zero_loss
 from core.health.statistics import series
 
@@ -72,6 +73,7 @@ RULES: Mapping[str, Rule] = {
     "leakage": leakage,
     "missing-eos": missing_eos,
     "no-gradient": no_gradient,
+    "zero-kl": zero_kl,
     "rate-zero": rate_zero,
     "learning-rate": learning_rate,
     "dead-run": dead_run,

@@ -14,7 +14,7 @@ from statistics import fmean
 from core.health.case import Case
 from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, Severity
 from core.health.rules.rollout_mode import rollout_mode
-from core.health.statistics import shown_p
+from core.health.statistics import sample_sd, shown_p
 from core.health.steps import number, values_of
 
 AT_FLOOR = 1e-6  # of a reward: what is left of equal rewards by rounding
@@ -28,6 +28,13 @@ UNLIKELY = 1e-4  # of such a stretch by chance, at the rate at which steps earne
 RARE = 0.02  # the same, where it is worth a word
 BY_CHANCE = 1.3  # standard errors of a difference of counts: what earns so much more often later gets better
 ALL_CUT = 0.95  # share cut off: the reward cannot see an answer
+ACROSS = 5  # rows on either side of a fall
+SAME, BESIDE = 0.15, 2.0  # of a column's level, and of its rows' deviation: what it changes by from row to row
+_OF_THE_POLICY = {"entropy": 0.0, "completions/length": 0.0, "completions/truncated": 0.05, "kl": 1e-3}
+_OTHER_REWARD = (
+    "the policy went on as it was ({}), so what pays it changed: a judge or a sandbox that failed, a reward function "
+    "that caught an error, or other prompts"
+)
 FAR = 0.1  # nats a token: the policy is another one
 REPLACED = "weight/supervised"
 
@@ -166,6 +173,8 @@ def dead_run(case: Case) -> Sequence[Finding]:
     95 % of their completions are cut off, the KL is above 0.1 and the second half did not earn clearly more often than
     the first (by 1.3 standard errors of the counts). What killed it is said as far as columns tell: completions that
     never end, none valid, a function of the reward that pays while the sum does not, a KL that left, good steps before.
+    Where entropy, length, the share cut off and the KL (two of them or more) are over the five rows since the fall what
+    they were over the five before, the reward changed and not the policy: a judge that failed gives 0 to everything.
 
     Confounder: rewards that are sparse: silent where as long a stretch is likely by the steps before. Penalties: a mean
     of 0 is no floor where rewards are negative, and where all functions are 0 or less. A solved task has the same
@@ -191,7 +200,7 @@ def dead_run(case: Case) -> Sequence[Finding]:
     if short:
         severity, confidence = "warning", "weak"
     first = int(dead[0].get("step") or 0)
-    reasons = _reasons(case, stretch)
+    reasons, same = _reasons(case, stretch), _same_policy(stretch)
     known = not stretch.whole or stretch.floor >= -AT_FLOOR or case.reward_range is not None
     return (
         Finding(
@@ -218,9 +227,14 @@ def dead_run(case: Case) -> Sequence[Finding]:
                 **({"before": fmean(values_of(stretch.before, "reward/mean"))} if stretch.before else {}),
                 **_levels(dead),
             },
-            rules_out=(RuledOut(id="constant-reward", why="the one reward is the least there is"),) if known else (),
+            rules_out=(
+                *((RuledOut(id="constant-reward", why="the one reward is the least there is"),) if known else ()),
+                *((RuledOut(id="policy-collapse", why="the policy went on as it was"),) if same else ()),
+            ),
             advice=(
-                "score a right answer with the reward function by itself; then easier prompts, a larger limit of "
+                "see what the reward function returned there and what it caught; score a completion from before again"
+                if same
+                else "score a right answer with the reward function by itself; then easier prompts, a larger limit of "
                 "tokens or a supervised stage, until a few completions earn something"
                 if stretch.whole
                 else "go back to a checkpoint before the fall, with a smaller learning rate or a larger beta"
@@ -230,6 +244,8 @@ def dead_run(case: Case) -> Sequence[Finding]:
                 question=(
                     "does a right answer, given to the reward function by itself, earn more than this?"
                     if stretch.whole
+                    else "does a completion from before the fall still earn what it did?"
+                    if same
                     else "does the checkpoint before the fall still earn its reward, sampled in eval mode?"
                 )
             ),
@@ -242,6 +258,25 @@ def _refuted(case: Case, stretch: DeadStretch) -> bool:
     steps = {row.get("step") for row in stretch.dead}
     more = [s.step for s in case.samples if s.reward is not None and s.reward > stretch.floor + AT_FLOOR]
     return len(steps.intersection(more)) > (1 - NEARLY_ALL) * len(steps)
+
+
+def _same_policy(stretch: DeadStretch) -> list[str]:
+    """What went on across the fall as it was, in words; [] where a column of the policy left its level, or under two.
+
+    The last rows before it against the first since: entropy, length, the share cut off and the KL to the start.
+    """
+    if stretch.p is None:  # dead rows among others: no fall
+        return []
+    before, since, words = stretch.before[-ACROSS:], stretch.dead[:ACROSS], []
+    for metric, floor in _OF_THE_POLICY.items():
+        were, are = values_of(before, metric), values_of(since, metric)
+        if min(len(were), len(are)) < SHORTEST:
+            continue
+        usual = max(SAME * fmean(map(abs, were)), BESIDE * (sample_sd(were) or 0.0), floor)
+        if abs(fmean(are) - fmean(were)) > usual:
+            return []
+        words.append(f"{metric} {fmean(were):.3g} to {fmean(are):.3g}")
+    return words if len(words) > 1 else []
 
 
 def _none_valid(rows: Sequence[Row]) -> bool:
@@ -262,7 +297,9 @@ def _reasons(case: Case, stretch: DeadStretch) -> list[str]:
     if stretch.before:
         p = "" if stretch.p is None else f", {shown_p(stretch.p)} by chance"
         earned = fmean(values_of(stretch.before, "reward/mean"))
-        reasons.append(f"before, a step earned {earned:.3g} on average{p}: the policy was lost on the way")
+        same = _same_policy(stretch)
+        lost = "the policy was lost on the way" if not same else _OTHER_REWARD.format(", ".join(same))
+        reasons.append(f"before, a step earned {earned:.3g} on average{p}: {lost}")
     if _cut(dead) >= ALL_CUT:
         at = "" if limit is None else f" at {limit} tokens"
         reasons.append(f"{_cut(dead):.0%} of the completions are cut off{at}, before an answer can be read")

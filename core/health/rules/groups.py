@@ -16,6 +16,7 @@ from core.health.before.advantages import dead_group
 from core.health.case import Case, Sample
 from core.health.dataset import MOST_ALIKE, all_of
 from core.health.finding import Decider, Finding, Row, steps_of
+from core.health.rules.reward_parts import component_conflict
 from core.health.rules.rollout_mode import tied_to_updates
 from core.health.statistics import chance_above, shown_p
 from core.health.steps import number, solved, values_of
@@ -208,7 +209,8 @@ def dead_groups(case: Case) -> Sequence[Finding]:
         return _quiet_gradients(case)
     numbers, still = _numbers(case, rows, groups, share), _without_entropy(case.stage_rows)
     evidence: dict[str, float | str] = {"share": share, "steps": steps, **numbers, **still}
-    done = not groups and solved(case.stage_rows)
+    done = not groups and solved(case.stage_rows)  # as far as the sum tells
+    best = done and not case.once(component_conflict)
     wasted = share > MANY and not refilled and not done
     if comparison is not None:
         evidence |= {
@@ -223,11 +225,15 @@ def dead_groups(case: Case) -> Sequence[Finding]:
             severity="warning" if wasted and not few else "info",
             summary=(
                 f"{share:.0%} of the groups had equal rewards and taught nothing"
-                + (_SOLVED if done else f"{_words(numbers, comparison, differ)}{_fell(still)}")
+                + (
+                    _SOLVED
+                    if done and not case.once(component_conflict)
+                    else f"{_words(numbers, comparison, differ)}{_fell(still)}"
+                )
             ),
             evidence=evidence,
             suggest=_suggest(case, numbers) if wasted and not differ and not still else (),
-            advice=_HARDER if done else OF_STORED if case.settings.offline else _advice(numbers, share, still),
+            advice=_HARDER if best else OF_STORED if case.settings.offline else _advice(numbers, share, still),
             confidence="strong" if comparison is not None else "moderate" if steps >= FEWEST and not few else "weak",
         ),
     )

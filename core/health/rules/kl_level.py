@@ -87,11 +87,14 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Means: the policy is not at its reference on the first rows, before anything could be learned: other weights (an
     adapter merged into one of the two, a wrong checkpoint, a quantised reference), another prompt template, or sampling
-    is filtered (`top_p`, `top_k`, `min_p`, `repetition_penalty`, a temperature) and scoring is not.
+    is filtered (`top_p`, `top_k`, `min_p`, `repetition_penalty`, a temperature) and scoring is not. Or the policy is
+    its own reference, and `beta` holds nothing.
 
     Looks at: `kl` (0.1 nats a token) or `kl/whole` (5 nats a completion) on the log's first three rows, where they are
     among the first three steps and of one step each. Of rows that are means of several steps: three times the limit on
-    every row, and no growth (at most twice the least).
+    every row, and no growth (at most twice the least). And a KL of exactly 0 on 20 rows or more while the reward rose:
+    a warning (moderate) where `beta` is known, else an info (weak), since a trainer may write 0 for a KL that it does
+    not compute.
 
     Confounder: a learning rate of 1e-4 or more without warm-up may move a policy so far in two updates: only the first
     row counts then. A resumed run and an adapter that was trained before start away from the base model on purpose; no

@@ -27,6 +27,7 @@ from core.health.rules.first_updates import (
 )
 from core.health.rules.integrity import worst_integrity
 from core.health.rules.rollout_mode import contrast
+from core.health.rules.zero_kl import zero_kl
 from core.health.statistics import shown_p
 from core.health.steps import HOLD, acted, number, reward_gain, values_of
 
@@ -319,6 +320,8 @@ def _too_small(case: Case) -> Finding | None:
         return None  # still in its warm-up
     moved *= case.averaged_over
     kls = [value for row in steps if (value := number(row, "kl")) is not None]
+    if zero_kl(case):
+        return None
     same = _same_evaluations(case) if max(kls, default=0.0) < MOVED else 0
     still = len(kls) >= STILL and max(map(abs, kls)) < UNMOVED
     rates = values_of(steps, "learning_rate")
@@ -507,15 +510,19 @@ def no_updates(table: StepTable) -> Finding | None:
 
     Severity: warning.
 
-    Means: no step made an update, or each had a learning rate of exactly 0: nothing moved.
+    Means: no step made an update, or each had a learning rate of exactly 0: nothing moved. Or the updates reached other
+    weights than those of the policy.
 
     Looks at: `update` and `learning_rate` of ten steps or more, and what the steps had instead of a signal (dead or
-    discarded groups).
+    discarded groups). And a `kl` of exactly 0 on 20 rows or more, with a rate of 1e-4 or more, gradients on half of
+    them, and a reward that does not rise (strong).
 
-    Confounder: a log that does not say whether a step made an update: silent.
+    Confounder: a log that does not say whether a step made an update: silent. With a KL of 0 a reference that is the
+    policy itself looks the same until the reward rises (`reference-mismatch` then), so both are named; a rate below
+    1e-4 explains it by itself (`learning-rate`).
 
     Do: see why every group was dead or left out (`dead-groups`, `positive_reward`, `dynamic_sampling`), or what the
-    schedule did.
+    schedule did; look at one weight of the policy before and after a step.
     """
     rows = steps_of(table)
     if len(rows) < ENOUGH or any(row.get("update") != 0 and row.get("learning_rate") != 0 for row in rows):

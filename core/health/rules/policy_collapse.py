@@ -15,6 +15,7 @@ from core.health.rules.end_token import missing_eos
 from core.health.rules.first_updates import NEAR
 from core.health.rules.learning_rate import counted, not_the_sampler, sampler_at_fault, too_large
 from core.health.rules.numerical import not_finite
+from core.health.rules.reward_parts import component_conflict
 from core.health.rules.rollout_mode import rollout_mode
 from core.health.statistics import chance_above, series, trend
 from core.health.steps import Beyond, acted, number, onset, values_of
@@ -216,7 +217,8 @@ def policy_collapse(case: Case) -> Sequence[Finding]:
 
     Looks at: the same as `policy-collapse`, without harm, for any limit but the entropy's.
 
-    Confounder: completions that became longer or shorter because that is better.
+    Confounder: completions that became longer or shorter because that is better. Silent where one part of the reward
+    fell while another rose: `component-conflict` says what that did.
 
     Do: read the last samples.
     """
@@ -235,7 +237,7 @@ def policy_collapse(case: Case) -> Sequence[Finding]:
         return ()
     moved *= case.averaged_over
     if not harm:
-        return (_harmless(break_, harm, moved),)
+        return () if case.once(component_conflict) else (_harmless(break_, harm, moved),)
     if (sampler := unmoved(break_, moved, case.settings.per_factor)) is not None:
         return () if rollout_mode(case) else (sampler,)
     return (_collapsed(case, break_, harm, moved),)

@@ -277,6 +277,7 @@ FELT = 0.1  # of a part's size: less than this may be rounding, or a best value 
 IN_ORDER = 5  # rows that rise, or fall, one after another: 1 / 120 by chance
 FEW_IN_ORDER = 3  # enough where each part changes by FELT_BY_FEW of its size, and one of them by MUCH
 FELT_BY_FEW = 0.4
+STANDS = 0.05  # of what a column changed by: its scatter once it has settled; a random walk has 0.2
 MUCH = 0.25  # of a reward between 0 and 1: four standard errors of 64 answers
 
 
@@ -294,8 +295,10 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     Looks at: the `rewards/NAME` columns over 8 rows or more: one with a rising and one with a falling trend, both p <
     0.001 after a correction for the number of pairs and for drift (the standard error times sqrt((1 + r) / (1 - r)), r
     the correlation of neighbours around the line), each by more than its noise between rows and by a tenth of its own
-    size. With 5 to 7 rows: every row of the one above the one before, every row of the other below; with 3 or 4 also by
-    0.4 of each one's size, and one of them by 0.25; so do two rows that are not of single steps (a start and an end).
+    size. Or a part that settled at another level, by a quarter of its size: its last half scatters by a twentieth of
+    the change at most, and its first rows lie on the other side of the middle (what has settled is no line). With 5 to
+    7 rows: every row of the one above the one before, every row of the other below; with 3 or 4 also by 0.4 of each
+    one's size, and one of them by 0.25; so do two rows that are not of single steps (a start and an end).
 
     Confounder: parts that wander by chance (the correction); a part that leaves its best value by a little (a tenth of
     its size); two names of one thing with opposite sign, and a part that is a price of another (a length penalty beside
@@ -309,9 +312,12 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     names = parts_of(rows)
     pairs = max(1, len(names) * (len(names) - 1))
     lines = {name: line for name in names if (line := _line(rows, name)) is not None}
-    clear = {name: line for name, line in lines.items() if line.p * pairs < SIGNIFICANT and _felt(line, rows, name)}
-    up = [name for name, line in clear.items() if line.z > 0]
-    down = [name for name, line in clear.items() if line.z < 0]
+    clear = {
+        name: line.z if line.p * pairs < SIGNIFICANT and _felt(line, rows, name) else _settled(values_of(rows, name))
+        for name, line in lines.items()
+    }
+    up = [name for name, way in clear.items() if way > 0]
+    down = [name for name, way in clear.items() if way < 0]
     few = not lines
     if few:
         least = 2 if case.averaged_over > 1 else FEW_IN_ORDER
@@ -325,7 +331,7 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     total = _line(rows, "reward/mean")
     hidden = total is not None and total.z < 2
     words = [f"{name} {_ends(values_of(rows, name))}" for name in (*up, *down)]
-    ps = [lines[name].p for name in (*up, *down) if name in lines]
+    ps = [p for name in (*up, *down) if name in lines and (p := lines[name].p) * pairs < SIGNIFICANT]
     prompts = any(is_answer(name) is not False for name in down)
     confidence: Confidence = "weak" if few else "strong" if hidden and not prompts else "moderate"
     return (
@@ -357,6 +363,15 @@ def component_conflict(case: Case) -> Sequence[Finding]:
             ),
         ),
     )
+
+
+def _settled(values: Sequence[float]) -> float:
+    """What a column changed by that left its first level and stands at another since; 0.0 where it did not."""
+    start, rest = values[:FEW_IN_ORDER], values[len(values) // 2 :]
+    middle, change = (fmean(start) + fmean(rest)) / 2, fmean(rest) - fmean(start)
+    beyond = all((value - middle) * change < 0 for value in start)
+    stands = (sample_sd(rest) or 0.0) <= STANDS * abs(change)
+    return change if beyond and stands and abs(change) >= MUCH * max(map(abs, values)) else 0.0
 
 
 def _felt(line: Line, rows: Sequence[Row], name: str) -> bool:

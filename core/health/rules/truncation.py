@@ -135,8 +135,8 @@ def truncation(case: Case) -> Sequence[Finding]:
       a step, at least v + c - 1 are both) and they are 95 % of all, or earn clearly more than the others.
     - Every completion from the first step on: `missing-eos` reports it, with its two causes.
     - Completions that ended until something broke: where less than 30 % were cut off before the first update acted, and
-      `policy-collapse`, `limit-broken`, `learning-rate` or the sampler explains the rest.
-    - A warning of `unsound-start` about the same completions says no more than this, and is left out.
+      `policy-collapse`, `limit-broken` (of another column), `learning-rate` or the sampler explains the rest.
+    - A warning of `unsound-start` or `limit-broken` about the same completions says no more than this, and is left out.
     - An evaluation that is cut off while training is not (another temperature): silent.
 
     Do: twice the limit where the completions that end take half of it or more, or where that is not known; otherwise
@@ -243,7 +243,7 @@ def _something_broke(case: Case) -> bool:
     first = [share for row in before if (share := number(row, "completions/truncated")) is not None]
     if not first or fmean(first) >= SHARE:
         return False
-    broke = any(finding.id in _BROKE for finding in policy_collapse(case))
+    broke = any(finding.id in _BROKE and not _is_of_the_same(finding) for finding in policy_collapse(case))
     return broke or sampler_at_fault(case) or case.once(too_large) is not None
 
 
@@ -302,13 +302,14 @@ def _finding(case: Case, stage: _Stage, *, alone: bool) -> Finding:
 
 
 def _same_said(case: Case) -> tuple[RuledOut, ...]:
-    """`unsound-start` where it says the same: nearly all are cut off, and nothing is known of their validity."""
-    same = [
-        start
-        for start in unsound_start(case)
-        if start.severity == "warning" and start.evidence["metric"] == "completions/truncated"
-    ]
-    return (RuledOut(id="unsound-start", why="that nearly all are cut off is all it says"),) if same else ()
+    """`unsound-start` and `limit-broken` where they say the same: nearly all are cut off, and no harm is known."""
+    same = {finding.id for finding in (*unsound_start(case), *policy_collapse(case)) if _is_of_the_same(finding)}
+    return tuple(RuledOut(id=id_, why="that nearly all are cut off is all it says") for id_ in sorted(same))
+
+
+def _is_of_the_same(finding: Finding) -> bool:
+    harmless = finding.id == "limit-broken" or (finding.id == "unsound-start" and finding.severity == "warning")
+    return harmless and finding.evidence["metric"] == "completions/truncated"
 
 
 def _may_be_meant(stage: _Stage) -> bool:

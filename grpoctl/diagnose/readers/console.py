@@ -37,7 +37,7 @@ _BY_ORDER = "the log has no step numbers: a row is counted as one step"
 _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end do not follow each other
 _MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
 _KINDS = 4  # of dictionaries that make one step
-_TOO_SMALL = ("learning_rate", "beta")
+_TOO_SMALL = ("learning_rate", "beta", "kl")
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
 FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs", "stretches")
@@ -271,7 +271,7 @@ def _joined(logged: Sequence[Logged]) -> list[Logged]:
 
 
 def _without_rounded(logged: Sequence[Logged], rounded: Collection[str]) -> list[Logged]:
-    """The entries without learning rates and KL weights that are 0.00000 throughout: too few decimals to tell them."""
+    """The entries without rates, KL weights and KLs that are 0.00000 throughout: too few decimals to tell them."""
     lost = {
         name for name in rounded if name_of(name) in _TOO_SMALL and not any(entry.cells.get(name) for entry in logged)
     }
