@@ -130,7 +130,7 @@ KINDS = {
     "late-rate": Kind(change=_late_rate, found_as=_TOO_FAST),
     "dead-judge": Kind(rewards=("right_at_first",), found_as=("dead-run", "lost-rewards")),
     "long-pays": Kind(rewards=("long",), rate=3 * RATE, found_as=("reward-hacking", "truncation")),
-    "one-answer": Kind(rewards=("seven",), rate=3 * RATE, found_as=("reward-hacking",)),
+    "one-answer": Kind(rewards=("seven",), rate=3 * RATE, found_as=("reward-hacking", "truncation")),
     "negative-beta": Kind(more={"beta": -0.5}, found_as=("kl-runaway", "kl-weight", "policy-collapse")),
     "hot": Kind(more={"temperature": 6.0}, found_as=("truncation", "unsound-start", "dead-run")),
     "cold": Kind(more={"temperature": 0.05}, found_as=("dead-groups",)),

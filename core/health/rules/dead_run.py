@@ -270,7 +270,7 @@ def _same_policy(stretch: DeadStretch) -> list[str]:
     before, since, words = stretch.before[-ACROSS:], stretch.dead[:ACROSS], []
     for metric, floor in _OF_THE_POLICY.items():
         were, are = values_of(before, metric), values_of(since, metric)
-        if min(len(were), len(are)) < SHORTEST:
+        if min(len(were), len(are)) < 2:
             continue
         usual = max(SAME * fmean(map(abs, were)), BESIDE * (sample_sd(were) or 0.0), floor)
         if abs(fmean(are) - fmean(were)) > usual:

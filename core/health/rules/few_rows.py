@@ -59,7 +59,7 @@ def fell_in_few(case: Case) -> Sequence[Finding]:
     judged_by, rewarded = _rewarded(case.stage_rows)
     rows = [row for row in rewarded if number(row, "reward/mean") is not None]
     rewards = values_of(rows, "reward/mean")
-    if not FEWEST <= len(rewards) <= 2 * ROWS or min(rewards) < 0:
+    if not FEWEST <= len(rewards) <= 2 * ROWS or min(rewards) < 0 or max(rewards) == 0:
         return ()
     at = next((at for at in range(1, len(rewards)) if max(rewards[at:]) <= LOST * _level(rewards[:at])), None)
     if at is None or (len(rewards) > FEWEST + 1 and len(rewards) - at < 2):
@@ -126,7 +126,7 @@ def _halved(rows: Sequence[Row], rewards: Sequence[float], judged_by: str) -> Se
     """A fall to half with two rows or more on either side, where two other columns left their level with it."""
     for at in range(2, len(rewards) - 1):
         level = _level(rewards[max(0, at - FEWEST) : at])  # what it had learned by then
-        if median(rewards[at:]) <= HALVED * level and max(rewards[at:]) <= NEVER * level:
+        if 0 < level >= median(rewards[at:]) / HALVED and max(rewards[at:]) <= NEVER * level:
             with_it = _changed(rows[:at], rows[at:])
             return (_fallen(rows, at, with_it, judged_by),) if len(with_it) > 1 else ()
     return ()

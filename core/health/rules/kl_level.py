@@ -83,7 +83,8 @@ def kl_level(case: Case) -> Sequence[Finding]:
     ## reference-mismatch
 
     Severity: error (strong) from three times the limit on, else warning (moderate); warning (weak) where rows have no
-    step numbers, so that the first need not be the run's, and where each row is of many steps.
+    step numbers, so that the first need not be the run's, and where each row is of many steps. Of a KL of 0: warning
+    (moderate), info (weak) without a known `beta`.
 
     Means: the policy is not at its reference on the first rows, before anything could be learned: other weights (an
     adapter merged into one of the two, a wrong checkpoint, a quantised reference), another prompt template, or sampling
@@ -92,9 +93,9 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Looks at: `kl` (0.1 nats a token) or `kl/whole` (5 nats a completion) on the log's first three rows, where they are
     among the first three steps and of one step each. Of rows that are means of several steps: three times the limit on
-    every row, and no growth (at most twice the least). And a KL of exactly 0 on 20 rows or more while the reward rose:
-    a warning (moderate) where `beta` is known, else an info (weak), since a trainer may write 0 for a KL that it does
-    not compute.
+    every row, and no growth (at most twice the least). And a KL of exactly 0 on every row after 20 updates or more,
+    while the reward rose, or entropy or length left their level (by a tenth and 4 standard errors): a warning
+    (moderate) where `beta` is known, else an info (weak), since a trainer may write 0 for a KL that it has not.
 
     Confounder: a learning rate of 1e-4 or more without warm-up may move a policy so far in two updates: only the first
     row counts then. A resumed run and an adapter that was trained before start away from the base model on purpose; no

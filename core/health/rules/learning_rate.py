@@ -12,8 +12,11 @@ from statistics import median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, RuledOut, StepTable, steps_of
+from core.health.rules.dead_run import dead_stretch
 from core.health.rules.first_updates import (
     FAR,
+    LARGE,
+    NOT_BY_THE_RATE,
     SIGNIFICANT,
     WEIGHT,
     ColumnChange,
@@ -89,7 +92,8 @@ def learning_rate(case: Case) -> Sequence[Finding]:
        and A uniform with std 1 / sqrt(3 d) for d inputs, so one update makes each entry of the product scale x rate x
        sqrt(r) / sqrt(3 d): with alpha / r = 2, r = 16, d = 4096 and a rate of 1e-3 that is 7e-5, 0.4 % of 0.02; at 3e-2
        it is 11 %, in few directions, where it counts for more. A reward counts as worse here where it fell by twice
-       what a step's completions differ by.
+       what a step's completions differ by. Of rows that are means of several steps: the reward at its floor from the
+       second row on, since the first has both in it.
 
     Where nothing of that is found and a log says how far the updates of a rollout move the policy (`policy/kl_old`,
     verl's `ppo_kl`): 0.1 nats a token in the median of three rows or more (warning, moderate), or 0.5 on more than one
@@ -106,9 +110,10 @@ def learning_rate(case: Case) -> Sequence[Finding]:
 
     - Error (strong): the KL jumped, and validity or reward left for good, or all evaluations since (two or more) are
       worse by 4 standard errors or lost half of their validity.
-    - Error (moderate): no KL jump, and two kinds left with the third evidence; or p < 0.001 with validity or reward
-      among them, and a KL that rose with it to 0.01 or more and to ten times what it was; or the evaluations since are
-      worse. Strong where all-invalid steps without an update stayed so.
+    - Error (moderate): no KL jump, and two kinds left with the third evidence; or a row of several steps at such a
+      rate, and nothing earned since; or p < 0.001 with validity or reward among them, and a KL that rose with it to
+      0.01 or more and to ten times what it was; or the evaluations since are worse. Strong where all-invalid steps
+      without an update stayed so.
     - Warning (moderate): the KL jumped and nothing is worse; or the third evidence alone; or two kinds left, validity,
       reward or truncation among them, and the start is too short to prove it, or no KL tells it from prompts that
       changed there.
@@ -138,7 +143,7 @@ def learning_rate(case: Case) -> Sequence[Finding]:
     """
     if sampler_at_fault(case):
         return ()
-    finding = case.once(too_large) or _far_at_once(case) or _too_small(case)
+    finding = case.once(too_large) or _dead_at_once(case) or _far_at_once(case) or _too_small(case)
     return () if finding is None else (finding,)
 
 
@@ -306,6 +311,29 @@ def _far_at_once(case: Case) -> Finding | None:
         advice="a tenth of the rate, fewer updates a rollout; look at what scored the old log-probs",
         confidence="moderate" if sustained else "weak",
         decider=Decider(question="is it 0 at the first update of a rollout, before anything moved?"),
+    )
+
+
+def _dead_at_once(case: Case) -> Finding | None:
+    """An error where a rate of LARGE or more stands beside a reward at its floor after a first row of steps."""
+    rates, stretch = values_of(case.stage_rows[:1], "learning_rate"), dead_stretch(case)
+    adam = not (case.settings.optimizer or "adam").startswith(NOT_BY_THE_RATE)
+    if case.averaged_over == 1 or not adam or not rates or rates[0] < LARGE or stretch is None:
+        return None
+    if stretch.p is None or len(stretch.before) > 1:  # it never earned anything, or it went well for a while
+        return None
+    change = (f"learning_rate={rates[0] / 100:.1g}",)
+    return Finding(
+        id="learning-rate",
+        severity="error",
+        summary=(
+            f"a learning rate of {rates[0]:.3g} moves a weight by half of what it begins with ({WEIGHT}) or more in an "
+            f"update, and nothing is earned from the second row on, {case.averaged_over} steps a row"
+        ),
+        evidence={"learning_rate": rates[0], "rows": len(stretch.dead), "averaged_over": case.averaged_over},
+        suggest=change,
+        confidence="moderate",
+        decider=Decider(question="does it earn anything at a hundredth of the rate?", overrides=change),
     )
 
 
@@ -514,8 +542,8 @@ def no_updates(table: StepTable) -> Finding | None:
     weights than those of the policy.
 
     Looks at: `update` and `learning_rate` of ten steps or more, and what the steps had instead of a signal (dead or
-    discarded groups). And a `kl` of exactly 0 on 20 rows or more, with a rate of 1e-4 or more, gradients on half of
-    them, and a reward that does not rise (strong).
+    discarded groups). And a `kl` of exactly 0 on every row after 20 updates or more, with a rate of 1e-4 or more and
+    gradients on half of the rows, while reward, entropy and length stay (strong).
 
     Confounder: a log that does not say whether a step made an update: silent. With a KL of 0 a reference that is the
     policy itself looks the same until the reward rises (`reference-mismatch` then), so both are named; a rate below

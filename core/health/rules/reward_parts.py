@@ -295,10 +295,11 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     Looks at: the `rewards/NAME` columns over 8 rows or more: one with a rising and one with a falling trend, both p <
     0.001 after a correction for the number of pairs and for drift (the standard error times sqrt((1 + r) / (1 - r)), r
     the correlation of neighbours around the line), each by more than its noise between rows and by a tenth of its own
-    size. Or a part that settled at another level, by a quarter of its size: its last half scatters by a twentieth of
-    the change at most, and its first rows lie on the other side of the middle (what has settled is no line). With 5 to
-    7 rows: every row of the one above the one before, every row of the other below; with 3 or 4 also by 0.4 of each
-    one's size, and one of them by 0.25; so do two rows that are not of single steps (a start and an end).
+    size. Or a part that settled at another level, higher by a tenth of its size or lower by a quarter: its last half
+    scatters by a twentieth of the change at most, and its first three rows (one, where rows are means of several steps)
+    lie on the other side of the middle. With 5 to 7 rows: every row of the one above the one before, every row of the
+    other below; with 3 or 4 also by 0.4 of each one's size, and one of them by 0.25; so do two rows that are not of
+    single steps (a start and an end).
 
     Confounder: parts that wander by chance (the correction); a part that leaves its best value by a little (a tenth of
     its size); two names of one thing with opposite sign, and a part that is a price of another (a length penalty beside
@@ -313,7 +314,9 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     pairs = max(1, len(names) * (len(names) - 1))
     lines = {name: line for name in names if (line := _line(rows, name)) is not None}
     clear = {
-        name: line.z if line.p * pairs < SIGNIFICANT and _felt(line, rows, name) else _settled(values_of(rows, name))
+        name: line.z
+        if line.p * pairs < SIGNIFICANT and _felt(line, rows, name)
+        else _settled(values_of(rows, name), 1 if case.averaged_over > 1 else FEW_IN_ORDER)
         for name, line in lines.items()
     }
     up = [name for name, way in clear.items() if way > 0]
@@ -365,13 +368,14 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     )
 
 
-def _settled(values: Sequence[float]) -> float:
-    """What a column changed by that left its first level and stands at another since; 0.0 where it did not."""
-    start, rest = values[:FEW_IN_ORDER], values[len(values) // 2 :]
+def _settled(values: Sequence[float], first: int) -> float:
+    """What a column changed by that left the level of its first rows and stands at another; 0.0 where it did not."""
+    start, rest = values[:first], values[len(values) // 2 :]
     middle, change = (fmean(start) + fmean(rest)) / 2, fmean(rest) - fmean(start)
     beyond = all((value - middle) * change < 0 for value in start)
     stands = (sample_sd(rest) or 0.0) <= STANDS * abs(change)
-    return change if beyond and stands and abs(change) >= MUCH * max(map(abs, values)) else 0.0
+    felt = (FELT if change > 0 else MUCH) * max(map(abs, values))
+    return change if beyond and stands and abs(change) >= felt else 0.0
 
 
 def _felt(line: Line, rows: Sequence[Row], name: str) -> bool:

@@ -37,6 +37,9 @@ _BY_ORDER = "the log has no step numbers: a row is counted as one step"
 _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end do not follow each other
 _MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
 _KINDS = 4  # of dictionaries that make one step
+_CLOSEST = 0.01  # epochs: older versions round to two decimals, and one row has no neighbour
+_OF_ROUNDING = 0.02  # of the steps of a whole run
+_AN_EXCERPT = 10  # rows before the first: fewer may be rounding
 _TOO_SMALL = ("learning_rate", "beta", "kl")
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
@@ -390,7 +393,11 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     elif None not in bars and all((a or 0) < (b or 0) for a, b in pairwise(bars)) and training:
         steps, how = [bar or 0 for bar in bars], "steps are the progress bar's"
     else:
-        steps, how = list(range(1, len(training) + 1)), _BY_ORDER
+        before, apart = _rows_before(training), _apart_by_summary(logged, len(training))
+        steps, how = list(range(before + 1, before + len(training) + 1)), _BY_ORDER
+        how += f"; by its epoch about {before} rows of the run stand before the first" if before else ""
+        if apart > 1 and not before:
+            steps, how = [apart * step for step in steps], f"steps by the run's summary: a row every {apart}"
     number_of = {id(entry): step for entry, step in zip(training, steps, strict=True)}
     if steps and min(steps) == 0 and _trains_at_zero(training, steps):
         apart = 1 not in steps and len(steps) > 1  # one row in so many: only the first would be no step
@@ -402,6 +409,27 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
         cells = {mapped.get(name, name): value for name, value in entry.cells.items()} if mapped else entry.cells
         entries.append(Entry(step=step, cells=cells))
     return entries, how
+
+
+def _apart_by_summary(logged: Sequence[Logged], rows: int) -> int:
+    """How many steps one row is of, where a trainer's summary behind all rows tells how many there were; 1 else."""
+    summaries = [place for place, entry in enumerate(logged) if _SUMMARY in entry.cells]
+    if summaries != [len(logged) - 1] or not rows:
+        return 1
+    seconds, rate = (logged[-1].cells.get(name) or 0.0 for name in (_SUMMARY, "train_steps_per_second"))
+    steps = seconds * rate  # both rounded, to 0.1 % at worst where a run took seconds
+    apart = round(steps / rows) if math.isfinite(steps) else 1
+    return apart if apart > 1 and abs(steps - apart * rows) <= apart / 2 + _OF_ROUNDING * steps else 1
+
+
+def _rows_before(training: Sequence[Logged]) -> int:
+    """About how many rows of a run stand before the first, by the epochs of an excerpt; 0 where it may be the first."""
+    epochs = [epoch for entry in training if (epoch := entry.cells.get("epoch")) is not None]
+    if not epochs or len(epochs) < len(training):
+        return 0
+    apart = max((epochs[-1] - epochs[0]) / max(1, len(epochs) - 1), _CLOSEST)
+    before = round(epochs[0] / apart) - 1 if math.isfinite(epochs[0]) and math.isfinite(apart) else 0
+    return before if before >= _AN_EXCERPT else 0
 
 
 @lru_cache(maxsize=1000)

@@ -158,3 +158,33 @@ def test_a_largest_reward_above_the_mean_is_another_reward() -> None:
     table = rows(*[-3.0] * 12)
     assert "dead-run" in {one.id for one in examine(Case(rows=table))}
     assert "dead-run" not in {one.id for one in examine(Case(rows=[{**row, "reward/max": 2.0} for row in table]))}
+
+
+def falls_dead(**since: float) -> Case:
+    """Twenty steps that earn, twenty that earn 0; columns of the policy, and what they are since."""
+    usual: Row = {"entropy": 1.2, "completions/length": 90.0, "completions/truncated": 0.02, "kl": 0.01}
+    noise = Random(3)
+    alive = [{**row, **{name: value * (1 + noise.gauss(0, 0.03)) for name, value in usual.items()}} for row in
+             rows(*[0.4 + 0.05 * (-1) ** i for i in range(20)])]  # fmt: skip
+    dead = [{"step": 21 + i, "reward/mean": 0.0, **usual, **since} for i in range(20)]
+    return Case(rows=[*alive, *dead])
+
+
+def test_a_judge_that_died_is_told_from_a_policy_that_was_lost() -> None:
+    """The policy's columns go on over the fall as they were: the reward changed, and nothing collapsed."""
+    same = examine(falls_dead())
+    assert [one.id for one in same if one.severity in ("error", "warning") and one.id != "dead-groups"] == ["dead-run"]
+    assert "what pays it changed" in same[0].summary
+    assert "checkpoint" not in same[0].advice
+
+
+@pytest.mark.parametrize("since", [{"entropy": 0.3}, {"completions/length": 30.0}, {"kl": 0.5}])
+def test_a_policy_that_changed_with_the_fall_was_lost(since: dict[str, float]) -> None:
+    (found,) = dead_run(falls_dead(**since))
+    assert "lost on the way" in found.summary
+    assert "checkpoint" in found.advice
+
+
+def test_without_columns_of_the_policy_nothing_is_said_of_it() -> None:
+    (found,) = dead_run(Case(rows=rows(*[0.4, 0.5] * 10, *[0.0] * 20)))
+    assert "what pays it changed" not in found.summary

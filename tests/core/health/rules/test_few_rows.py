@@ -400,3 +400,8 @@ def test_training_answers_that_were_right_throughout_are_not_said_to_rise() -> N
     found = examine(case([0.95, 0.96] * 6, apart=1, **answers))
     (gamed,) = [one for one in found if one.id == "reward-hacking"]
     assert "rises" not in gamed.summary
+
+
+def test_a_reward_of_zero_from_the_first_row_on_fell_from_nothing() -> None:
+    """The rows are means of ten steps, and the second is as low as the first."""
+    assert fell_in_few(Case(rows=[{"step": 10 * i, "reward/mean": 0.0} for i in range(1, 13)], averaged_over=10)) == ()

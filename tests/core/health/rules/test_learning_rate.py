@@ -398,3 +398,19 @@ def test_updates_that_throw_the_policy_far_at_once(far: list[float], confidence:
     findings = learning_rate(Case(rows=table, settings=Settings(learning_rate=1e-5)))
     expected = [("learning-rate", "warning", confidence, ("learning_rate=1e-06",))] if confidence else []
     assert [(one.id, one.severity, one.confidence, one.suggest) for one in findings] == expected
+
+
+def means(rate: float, first: float = 0.03) -> list[Row]:
+    """Rows of ten steps: the first earns a little, all others nothing."""
+    rewards = [first, *[0.0] * 11]
+    return [{"step": 10 * i, "reward/mean": reward, "learning_rate": rate} for i, reward in enumerate(rewards, 1)]
+
+
+def test_a_huge_rate_beside_a_run_that_is_dead_after_its_first_row_of_steps() -> None:
+    (found,) = learning_rate(Case(rows=means(0.03), averaged_over=10))
+    assert (found.severity, found.confidence, found.suggest) == ("error", "moderate", ("learning_rate=0.0003",))
+    assert learning_rate(Case(rows=means(0.009), averaged_over=10)) == ()  # no such rate
+    assert learning_rate(Case(rows=means(0.03))) == ()  # single steps: what an update did can be seen
+    assert learning_rate(Case(rows=means(0.03, first=0.0), averaged_over=10)) == ()  # it never earned anything
+    sgd = Settings(optimizer="sgd")
+    assert learning_rate(Case(rows=means(0.03), averaged_over=10, settings=sgd)) == ()

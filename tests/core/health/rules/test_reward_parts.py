@@ -245,3 +245,35 @@ def test_a_part_that_never_had_a_number_is_none() -> None:
     assert proxy(rows) == []
     rows = [{"step": i, "rewards/accuracy": 0.0, "rewards/tone": None, "reward/mean": 0.1 * i} for i in range(1, 12)]
     assert proxy(rows) == [("warning", "strong")]
+
+
+def settled(low: float, high: float, at: int, count: int = 40, noise: float = 0.0) -> list[float]:
+    """From low to high in `at` rows, and there to the end, with a noise that alternates."""
+    return [low + (high - low) * min(1.0, i / at) + noise * (-1) ** i for i in range(count)]
+
+
+def test_parts_that_settle_pull_against_each_other_though_they_are_no_lines() -> None:
+    table_of = table(rewards__short=settled(0.6, 1.0, 10), rewards__right=settled(0.3, 0.0, 10))
+    (found,) = component_conflict(Case(rows=table_of))
+    assert (found.severity, found.evidence["rising"]) == ("warning", ["rewards/short"])
+    assert found.evidence["falling"] == ["rewards/right"]
+    assert "p =" not in found.summary  # no line was tested
+
+
+@pytest.mark.parametrize(
+    ("rising", "falling"),
+    [
+        (settled(0.6, 1.0, 10), settled(0.3, 0.25, 10)),  # a sixth of its size
+        (settled(0.6, 1.0, 10), settled(0.3, 0.0, 10, noise=0.03)),  # it goes on to scatter by a tenth of the change
+        (settled(0.6, 1.0, 10), [0.0, 0.3, 0.3, *[0.0] * 37]),  # its first row is where the last are
+        ([0.6] * 40, settled(0.3, 0.0, 10)),  # only one of them moves
+    ],
+)
+def test_what_has_not_settled_elsewhere_is_no_conflict(rising: list[float], falling: list[float]) -> None:
+    assert component_conflict(Case(rows=table(rewards__short=rising, rewards__right=falling))) == ()
+
+
+def test_of_rows_that_are_means_the_first_alone_may_be_of_the_start() -> None:
+    means = table(rewards__short=[0.8, *[1.0] * 11], rewards__right=[0.2, *[0.0] * 11])
+    assert component_conflict(Case(rows=means)) == ()
+    assert [one.id for one in component_conflict(Case(rows=means, averaged_over=10))] == ["component-conflict"]

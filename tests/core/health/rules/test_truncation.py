@@ -7,7 +7,7 @@ import pytest
 from core.health.case import Case, Settings
 from core.health.examine import examine
 from core.health.finding import Finding, Row
-from core.health.rules.policy_collapse import unsound_start
+from core.health.rules.policy_collapse import policy_collapse, unsound_start
 from core.health.rules.truncation import truncation
 
 K, PROMPTS, LIMIT = 8, 2, 100  # 16 completions a step
@@ -226,3 +226,20 @@ def test_a_policy_that_broke_is_not_told_twice() -> None:
     found = [one.id for one in examine(case([*sound, *broken]))]
     assert "policy-collapse" in found
     assert "truncation" not in found
+
+
+def test_a_reward_that_pays_for_length_is_told_by_truncation_and_not_as_a_broken_limit() -> None:
+    """Completions ended at first; the reward rises as they are cut off, so no harm is seen and nothing else broke."""
+    shares = [0.0, 0.0, 0.1, 0.3, 0.6, 0.8, *[1.0] * 24]
+    table = [{**row, "reward/mean": 0.3 + 0.7 * share} for row, share in zip(rows(*shares), shares, strict=True)]
+    known = Case(rows=table, settings=Settings(max_completion_length=LIMIT))
+    assert [one.id for one in policy_collapse(known)] == ["limit-broken"]
+    told = {one.id: one for one in examine(known)}
+    assert "limit-broken" not in told
+    assert "the reward pays more for them" in told["truncation"].summary
+
+
+def test_cut_off_completions_beside_another_broken_limit_are_its_consequence() -> None:
+    shares = [0.0, 0.0, 0.1, 0.3, 0.6, 0.8, *[1.0] * 24]
+    table = [{**row, "completions/valid": 1 - share} for row, share in zip(rows(*shares), shares, strict=True)]
+    assert truncation(case(table)) == ()

@@ -191,6 +191,36 @@ def test_a_rate_that_is_rounded_away_is_not_known(rates: tuple[str, str], known:
     assert sum("learning_rate" in row for row in read(tmp_path, text).case.rows) == known
 
 
+def test_a_kl_that_is_rounded_away_is_not_known(tmp_path: Path) -> None:
+    """Of a KL of 0.0000 nobody knows whether anything moved; one that is printed as 0.0 is measured."""
+    lines = [f"step {n}: reward: 0.5, kl: 0.0000, entropy: 1.25" for n in range(1, 5)]
+    assert not any("kl" in row for row in read(tmp_path, "\n".join(lines)).case.rows)
+    exact = "\n".join(lines).replace("0.0000", "0.0")
+    assert [row["kl"] for row in read(tmp_path, exact).case.rows] == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("epochs", "first"),
+    [
+        (("0.85",), 85),  # one row has no neighbour: 0.01 apart, as older versions round
+        (("0.5", "0.51", "0.52"), 50),
+        (("0.01", "0.02", "0.03"), 1),
+        (("0.1", "0.2", "0.3"), 1),  # a row every tenth of an epoch: it is the first
+        (("0.09", "0.1", "0.11"), 1),  # fewer than ten rows before it may be rounding
+        (("1.0", "1.0", "1.0"), 100),
+    ],
+)
+def test_by_its_epoch_an_excerpt_does_not_begin_where_the_run_does(
+    epochs: tuple[str, ...], first: int, tmp_path: Path
+) -> None:
+    found = read(
+        tmp_path, "".join(f"{{'loss': 0.1, 'reward': 0.5, 'kl': 0.4, 'epoch': {epoch}}}\n" for epoch in epochs)
+    )
+    assert [row["step"] for row in found.case.rows] == list(range(first, first + len(epochs)))
+    assert not found.case.numbered
+    assert any("stand before the first" in note for note in found.notes) == (first > 1)
+
+
 def test_rewards_that_come_after_fifty_rows_of_another_stage_decide_the_form(tmp_path: Path) -> None:
     supervised = "".join(f"{{'loss': {3.0 - i / 50}, 'learning_rate': 1e-05}}\n" for i in range(100))
     rewarded = "".join(f"{{'loss': 0.1, 'reward': 0.{i}, 'kl': 0.01}}\n" for i in range(10, 20))
@@ -216,3 +246,25 @@ def test_a_last_evaluation_does_not_take_the_place_of_all_rewards_before_it(tmp_
     rewards = "".join(f"step {i}: reward={i / 100} kl=0.01\n" for i in range(1, 41))
     found = read(tmp_path, f"{losses}{rewards}{{'reward': 0.9, 'loss': 0.1}}\n")
     assert [row.get("reward/mean") for row in found.case.rows] == [i / 100 for i in range(1, 41)]
+
+
+@pytest.mark.parametrize(
+    ("summary", "last", "averaged"),
+    [
+        ("{'train_runtime': 5.617, 'train_steps_per_second': 21.36, 'train_loss': 0.1, 'epoch': 7.5}", 120, 10),
+        (
+            "{'train_runtime': 5.8, 'train_steps_per_second': 21.36, 'train_loss': 0.1, 'epoch': 7.5}",
+            120,
+            10,
+        ),  # 124: two rows in all
+        ("{'train_runtime': 5.617, 'train_steps_per_second': 2.136, 'train_loss': 0.1, 'epoch': 7.5}", 12, 1),
+        ("{'train_runtime': 5.617, 'train_loss': 0.1, 'epoch': 7.5}", 12, 1),
+        ("", 12, 1),
+    ],
+)
+def test_a_runs_summary_tells_how_many_steps_a_row_is_of(
+    summary: str, last: int, averaged: int, tmp_path: Path
+) -> None:
+    rows = "".join(f"{{'loss': 0.1, 'reward': 0.{i}, 'kl': 0.01}}\n" for i in range(10, 22))
+    found = read(tmp_path, f"{rows}{summary}\n")
+    assert (found.case.rows[-1]["step"], found.case.averaged_over) == (last, averaged)
