@@ -395,9 +395,10 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     else:
         before, apart = _rows_before(training), _apart_by_summary(logged, len(training))
         steps, how = list(range(before + 1, before + len(training) + 1)), _BY_ORDER
-        how += f"; by its epoch about {before} rows of the run stand before the first" if before else ""
-        if apart > 1 and not before:
-            steps, how = [apart * step for step in steps], f"steps by the run's summary: a row every {apart}"
+        if before:
+            how += f"; by its epoch about {before} rows of the run stand before the first"
+        elif apart is not None:
+            steps, how = [apart * step for step in steps], f"steps by the run's summary: a row is of {apart}"
     number_of = {id(entry): step for entry, step in zip(training, steps, strict=True)}
     if steps and min(steps) == 0 and _trains_at_zero(training, steps):
         apart = 1 not in steps and len(steps) > 1  # one row in so many: only the first would be no step
@@ -411,24 +412,24 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     return entries, how
 
 
-def _apart_by_summary(logged: Sequence[Logged], rows: int) -> int:
-    """How many steps one row is of, where a trainer's summary behind all rows tells how many there were; 1 else."""
+def _apart_by_summary(logged: Sequence[Logged], rows: int) -> int | None:
+    """How many steps one row is of, where a trainer's summary behind all rows tells how many there were; None else."""
     summaries = [place for place, entry in enumerate(logged) if _SUMMARY in entry.cells]
     if summaries != [len(logged) - 1] or not rows:
-        return 1
+        return None
     seconds, rate = (logged[-1].cells.get(name) or 0.0 for name in (_SUMMARY, "train_steps_per_second"))
     steps = seconds * rate  # both rounded, to 0.1 % at worst where a run took seconds
-    apart = round(steps / rows) if math.isfinite(steps) else 1
-    return apart if apart > 1 and abs(steps - apart * rows) <= apart / 2 + _OF_ROUNDING * steps else 1
+    apart = round(steps / rows) if math.isfinite(steps) else 0
+    return apart if apart and abs(steps - apart * rows) <= (apart - 1) / 2 + _OF_ROUNDING * steps else None
 
 
 def _rows_before(training: Sequence[Logged]) -> int:
     """About how many rows of a run stand before the first, by the epochs of an excerpt; 0 where it may be the first."""
     epochs = [epoch for entry in training if (epoch := entry.cells.get("epoch")) is not None]
-    if not epochs or len(epochs) < len(training):
+    if not epochs or len(epochs) < len(training) or not all(map(math.isfinite, epochs)):
         return 0
     apart = max((epochs[-1] - epochs[0]) / max(1, len(epochs) - 1), _CLOSEST)
-    before = round(epochs[0] / apart) - 1 if math.isfinite(epochs[0]) and math.isfinite(apart) else 0
+    before = round(epochs[0] / apart) - 1
     return before if before >= _AN_EXCERPT else 0
 
 

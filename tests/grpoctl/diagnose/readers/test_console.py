@@ -205,7 +205,7 @@ def test_a_kl_that_is_rounded_away_is_not_known(tmp_path: Path) -> None:
         (("0.85",), 85),  # one row has no neighbour: 0.01 apart, as older versions round
         (("0.5", "0.51", "0.52"), 50),
         (("0.01", "0.02", "0.03"), 1),
-        (("0.1", "0.2", "0.3"), 1),  # a row every tenth of an epoch: it is the first
+        (("0.1", "0.2", "0.3"), 1),
         (("0.09", "0.1", "0.11"), 1),  # fewer than ten rows before it may be rounding
         (("1.0", "1.0", "1.0"), 100),
     ],
@@ -258,13 +258,15 @@ def test_a_last_evaluation_does_not_take_the_place_of_all_rewards_before_it(tmp_
             10,
         ),  # 124: two rows in all
         ("{'train_runtime': 5.617, 'train_steps_per_second': 2.136, 'train_loss': 0.1, 'epoch': 7.5}", 12, 1),
-        ("{'train_runtime': 5.617, 'train_loss': 0.1, 'epoch': 7.5}", 12, 1),
-        ("", 12, 1),
+        ("{'train_runtime': 5.617, 'train_steps_per_second': 3.0, 'train_loss': 0.1, 'epoch': 7.5}", 12, None),  # 16.9
+        ("{'train_runtime': 5.617, 'train_loss': 0.1, 'epoch': 7.5}", 12, None),
+        ("", 12, None),
     ],
 )
 def test_a_runs_summary_tells_how_many_steps_a_row_is_of(
-    summary: str, last: int, averaged: int, tmp_path: Path
+    summary: str, last: int, averaged: int | None, tmp_path: Path
 ) -> None:
     rows = "".join(f"{{'loss': 0.1, 'reward': 0.{i}, 'kl': 0.01}}\n" for i in range(10, 22))
     found = read(tmp_path, f"{rows}{summary}\n")
-    assert (found.case.rows[-1]["step"], found.case.averaged_over) == (last, averaged)
+    assert (found.case.rows[-1]["step"], found.case.averaged_over) == (last, averaged or 1)
+    assert found.case.numbered == (averaged is not None)  # a whole run, whose first row is the first
