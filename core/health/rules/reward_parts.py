@@ -39,9 +39,15 @@ _SHAPE = re.compile(
 )
 
 
+_OF_PAIRS = re.compile(
+    r"(?i)(chosen|rejected|margins?)\Z"
+)  # what DPO calls rewards: chosen ones are to part from rejected
+
+
 def parts_of(rows: Sequence[Row]) -> list[str]:
     """The parts' columns that have a number, in the alphabet's order."""
-    return sorted({name for row in rows for name in row if name.startswith(PREFIX) and number(row, name) is not None})
+    names = {name for row in rows for name in row if name.startswith(PREFIX) and not _OF_PAIRS.search(name)}
+    return sorted(name for name in names if any(number(row, name) is not None for row in rows))
 
 
 def is_answer(name: str) -> bool | None:

@@ -35,6 +35,8 @@ from grpoctl.runs.run_dir import Home
 
 STANDARD_INPUT = "-"
 _OF_FILES = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz", ".db")
+_ALSO_LOGS = (".out", ".err", ".ipynb")
+_MOST_FILES, _NAMED = 200, 6  # files of a folder that are looked at, and logs that a message names
 _LONGEST = 255  # characters of a name
 
 # The most specific first: the first that knows a source reads it. A table or a log may be anybody's, so readers that
@@ -62,7 +64,8 @@ def open_source(source: Source) -> Reading:
         raise NotFoundError("the source has no name: give a run, a file, mlflow:RUN_ID, or - for standard input")
     settings = typed_settings(source.settings)
     source = replace(source, columns=columns_of(source.columns, source.mapped_by))
-    with _as_file(source) as place:
+    with _as_file(source) as named:
+        place = _only_log(named)
         reading = _reader_of(place).read(place)
     rows, notes = without_impossible(reading.case.rows)
     known = replace(reading.case.settings, **settings)
@@ -123,6 +126,36 @@ def _reader_of(source: Source) -> Reader:
     if reader is None:
         raise NotFoundError(_nobody_knows(source))
     return reader
+
+
+def _only_log(source: Source) -> Source:
+    """The one log of a folder that no reader knows as a whole; the source itself where it is no such folder.
+
+    Raises NotFoundError where a folder has several logs, or none.
+    """
+    folder = source.path
+    if folder is None or not folder.is_dir() or any(reader.knows(source) for reader in readers()):
+        return source
+    with storage_errors("read", folder):
+        files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    inside = [replace(source, name=str(path), path=path) for path in files[:_MOST_FILES]]
+    logs = [one for one in inside if _is_log(one)]
+    if len(logs) == 1:
+        return logs[0]
+    if not logs:
+        kinds = "a run of ours, or one with trainer_state.json, event files, mlflow.db or one log"
+        raise NotFoundError(f"{source.name} is a folder without a log ({len(files)} files); what is read is {kinds}")
+    names = ", ".join(Path(one.name).name for one in logs[:_NAMED]) + (" and more" if len(logs) > _NAMED else "")
+    raise NotFoundError(f"{source.name} is a folder with several logs; name one of them: {names}")
+
+
+def _is_log(source: Source) -> bool:
+    """Whether a reader knows the file by what is in it, rather than by its name."""
+    if source.path is None or source.path.suffix not in (*_OF_FILES, *_ALSO_LOGS):
+        return False  # code and prose have lines that look like metrics
+    by_name = csv_table.READER.knows(source) and not csv_table.has_known_header(source)
+    of_content = [reader for reader in readers() if not (by_name and reader is csv_table.READER)]
+    return any(reader.knows(source) for reader in of_content)
 
 
 def _nobody_knows(source: Source) -> str:

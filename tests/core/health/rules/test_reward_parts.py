@@ -277,3 +277,9 @@ def test_of_rows_that_are_means_the_first_alone_may_be_of_the_start() -> None:
     means = table(rewards__short=[0.8, *[1.0] * 11], rewards__right=[0.2, *[0.0] * 11])
     assert component_conflict(Case(rows=means)) == ()
     assert [one.id for one in component_conflict(Case(rows=means, averaged_over=10))] == ["component-conflict"]
+
+
+def test_chosen_and_rejected_answers_are_to_part() -> None:
+    """DPO logs both under `rewards/`; they are no parts of one sum."""
+    pairs = table(rewards__chosen=climb(0.0, 5.0), rewards__rejected=climb(0.0, -5.0), rewards__margins=climb(0, 10))
+    assert component_conflict(Case(rows=pairs)) == ()

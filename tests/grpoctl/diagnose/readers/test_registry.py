@@ -40,6 +40,27 @@ def test_each_format_goes_to_its_reader(tmp_path: Path) -> None:
     assert open_source(asked(tmp_path / "run.csv")).kind == "csv"
 
 
+def test_a_folder_stands_for_the_one_log_in_it(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text(LINES)
+    (tmp_path / "train.py").write_text("log({'loss': 0.5, 'reward': 0.25})\n")
+    (tmp_path / "README.md").write_text("{'loss': 0.5, 'reward': 0.25}\n")
+    (tmp_path / "prices.csv").write_text("item,price\nbread,1\n")
+    (tmp_path / ".train.log.swp").write_text(LINES)
+    found = open_source(asked(tmp_path))
+    assert (found.kind, found.source, len(found.case.rows)) == ("console", str(tmp_path / "train.log"), 2)
+    (tmp_path / "more.log").write_text(LINES)
+    with pytest.raises(NotFoundError, match=r"several logs; name one of them: more\.log, train\.log$"):
+        open_source(asked(tmp_path))
+
+
+@pytest.mark.parametrize("files", [0, 1])
+def test_a_folder_without_a_log_says_so_and_which_folders_are_read(files: int, tmp_path: Path) -> None:
+    for number in range(files):
+        (tmp_path / f"train{number}.py").write_text("log({'loss': 0.5, 'reward': 0.25})\n")
+    with pytest.raises(NotFoundError, match=rf"without a log \({files} files\); what is read is .*trainer_state.json"):
+        open_source(asked(tmp_path))
+
+
 @pytest.mark.parametrize("name", ["run.csv", "run.tsv", "run.csv.gz"])
 def test_a_log_that_is_called_a_table_is_a_log(tmp_path: Path, name: str) -> None:
     text = "Loading: 100%|###| 2/2 [00:01<00:00, 200it/s]\n" + LINES
@@ -136,13 +157,6 @@ def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
     (tmp_path / "empty.log").touch()
     with pytest.raises(NotFoundError, match=r"empty.log is empty"):
         open_source(asked(tmp_path / "empty.log"))
-
-
-def test_an_empty_folder_has_no_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(NotFoundError, match="looked for"):
-        open_source(asked(tmp_path / "folder"))
 
 
 @pytest.mark.process
