@@ -412,5 +412,7 @@ def test_a_huge_rate_beside_a_run_that_is_dead_after_its_first_row_of_steps() ->
     assert learning_rate(Case(rows=means(0.009), averaged_over=10)) == ()  # no such rate
     assert learning_rate(Case(rows=means(0.03))) == ()  # single steps: what an update did can be seen
     assert learning_rate(Case(rows=means(0.03, first=0.0), averaged_over=10)) == ()  # it never earned anything
+    well = [{**row, "reward/mean": 0.3} if row["step"] in (20, 30, 40, 50) else row for row in means(0.03)]
+    assert learning_rate(Case(rows=well, averaged_over=10)) == ()  # fifty steps at that rate went well
     sgd = Settings(optimizer="sgd")
     assert learning_rate(Case(rows=means(0.03), averaged_over=10, settings=sgd)) == ()
