@@ -258,6 +258,7 @@ class Case:
     reward_range: tuple[float, float] | None = None  # the least and the most that the task's rewards can be
     averaged_over: int = 1  # steps that one row stands for (TRL's logging_steps)
     numbered: bool = True  # False: the log has no step numbers, so its first row need not be the run's
+    excerpt: bool = False  # its first row is known not to be the run's: by its epoch
     _answers: dict[Callable[[Case], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, question: Callable[[Case], Answer]) -> Answer:

@@ -314,5 +314,6 @@ def _reasons(case: Case, stretch: DeadStretch) -> list[str]:
     if paid:
         reasons.append(f"{', '.join(paid)} is earned and does not reach the sum")
     if stretch.whole and not paid:
-        reasons.append("the prompts are too hard, answers are not recognised, or the reward function cannot pay")
+        lost = ", or the policy was lost before this excerpt" if case.excerpt else ""
+        reasons.append(f"the prompts are too hard, answers are not recognised, or the reward function cannot pay{lost}")
     return reasons

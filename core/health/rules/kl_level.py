@@ -92,10 +92,11 @@ def kl_level(case: Case) -> Sequence[Finding]:
     its own reference, and `beta` holds nothing.
 
     Looks at: `kl` (0.1 nats a token) or `kl/whole` (5 nats a completion) on the log's first three rows, where they are
-    among the first three steps and of one step each. Of rows that are means of several steps: three times the limit on
-    every row, and no growth (at most twice the least). And a KL of exactly 0 on every row after 20 updates or more,
-    while the reward rose, or entropy or length left their level (by a tenth and 4 standard errors): a warning
-    (moderate) where `beta` is known, else an info (weak), since a trainer may write 0 for a KL that it has not.
+    among the first three steps and of one step each (not in an excerpt, as its epochs tell). Of rows that are means of
+    several steps: three times the limit on every row, and no growth (at most twice the least). And a KL of exactly 0 on
+    every row after ten updates or more, while the reward rose, or entropy or length left their level (by a tenth and 4
+    standard errors): a warning (moderate) where `beta` is known, else an info (weak), since a trainer may write 0 for a
+    KL that it has not.
 
     Confounder: a learning rate of 1e-4 or more without warm-up may move a policy so far in two updates: only the first
     row counts then. A resumed run and an adapter that was trained before start away from the base model on purpose; no
@@ -137,7 +138,9 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Where it scatters: a nat a token (50) or more on a third of the rows after the first fifth, eight or more, and of
     the last third of these; it began below 0.1 (5), and a reward is there. And whatever was paid: 10 nats a token (500)
-    or more on three rows in a row of a run that began below 0.1, or on all of three or more.
+    or more on three rows in a row of a run that began below 0.1, or on all of three or more. Of a log that begins after
+    the run (its first step is not among the first three, or its epochs tell): 1 nat a token (50) or more on every row
+    (info, weak).
 
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
     rose by a tenth of its early level and of what was left to earn, beyond its scatter: then the policy was paid (and
@@ -170,7 +173,8 @@ def kl_level(case: Case) -> Sequence[Finding]:
     start = _start(case, level)
     jumps = _jumps(level)
     left = None if start or jumps else _runaway(case, level)
-    return [finding for finding in (negative, start, jumps, left) if finding is not None]
+    told = [finding for finding in (negative, start, jumps, left) if finding is not None]
+    return told or _far_in_an_excerpt(case, level)
 
 
 def _level(case: Case) -> Level | None:
@@ -184,7 +188,7 @@ def _level(case: Case) -> Level | None:
 
 def _start(case: Case, level: Level) -> Finding | None:
     """What a KL that is high on the first rows says."""
-    if case.settings.offline or case.settings.old_is_reference:
+    if case.settings.offline or case.settings.old_is_reference or case.excerpt:
         return None
     if case.averaged_over > 1:
         return _flat(case, level)
@@ -235,6 +239,27 @@ def _filters(case: Case) -> str:
     """The filters that the settings have, in brackets; nothing where none is known."""
     known = sampling_filters(case.settings)
     return f" ({', '.join(f'{name} {value:g}' for name, value in known.items())})" if known else ""
+
+
+def _far_in_an_excerpt(case: Case, level: Level) -> Sequence[Finding]:
+    """A hint where every row of a log that begins after the run is a nat away: how it came there is not in it."""
+    begins_later = case.excerpt or (case.averaged_over == 1 and level.points[0][0] > FIRST)
+    if not begins_later or min(level.values) < HUGE_KL * level.far:
+        return ()
+    return (
+        Finding(
+            id="kl-runaway",
+            severity="info",
+            summary=(
+                f"the KL is {median(level.values):.3g} {level.unit} ({min(level.values):.3g} or more) on all "
+                f"{len(level.values)} rows of a log that begins after the run: the policy is far from its reference, "
+                "by what it learned or from the start on"
+            ),
+            evidence={"kl": median(level.values), "rows": len(level.values), "column": level.column},
+            advice="look at the KL and the reward of the first steps",
+            confidence="weak",
+        ),
+    )
 
 
 def _flat(case: Case, level: Level) -> Finding | None:

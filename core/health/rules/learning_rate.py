@@ -93,7 +93,7 @@ def learning_rate(case: Case) -> Sequence[Finding]:
        sqrt(r) / sqrt(3 d): with alpha / r = 2, r = 16, d = 4096 and a rate of 1e-3 that is 7e-5, 0.4 % of 0.02; at 3e-2
        it is 11 %, in few directions, where it counts for more. A reward counts as worse here where it fell by twice
        what a step's completions differ by. Of rows that are means of several steps: the reward at its floor from the
-       second row on, since the first has both in it.
+       second row on, since the first has both in it. Of an excerpt (by its epochs): the floor on every row (weak).
 
     Where nothing of that is found and a log says how far the updates of a rollout move the policy (`policy/kl_old`,
     verl's `ppo_kl`): 0.1 nats a token in the median of three rows or more (warning, moderate), or 0.5 on more than one
@@ -315,24 +315,31 @@ def _far_at_once(case: Case) -> Finding | None:
 
 
 def _dead_at_once(case: Case) -> Finding | None:
-    """An error where a rate of LARGE or more stands beside a reward at its floor after a first row of steps."""
+    """An error where a rate of LARGE or more stands beside a reward at its floor after a first row of steps; a
+    warning where an excerpt has nothing else."""
     rates, stretch = values_of(case.stage_rows[:1], "learning_rate"), dead_stretch(case)
     adam = not (case.settings.optimizer or "adam").startswith(NOT_BY_THE_RATE)
-    if case.averaged_over == 1 or not adam or not rates or rates[0] < LARGE or stretch is None:
-        return None
-    if stretch.p is None or len(stretch.before) > 1:  # it never earned anything, or it went well for a while
+    if not adam or not rates or rates[0] < LARGE or stretch is None or len(stretch.before) > 1:
+        return None  # or it went well for a while
+    if not case.excerpt and (
+        case.averaged_over == 1 or stretch.p is None
+    ):  # from the start on it never earned anything
         return None
     change = (f"learning_rate={rates[0] / 100:.1g}",)
     return Finding(
         id="learning-rate",
-        severity="error",
+        severity="warning" if stretch.whole else "error",
         summary=(
             f"a learning rate of {rates[0]:.3g} moves a weight by half of what it begins with ({WEIGHT}) or more in an "
-            f"update, and nothing is earned from the second row on, {case.averaged_over} steps a row"
+            + (
+                "update, and nothing is earned in this excerpt"
+                if stretch.whole
+                else f"update, and nothing is earned from the second row on, {case.averaged_over} steps a row"
+            )
         ),
         evidence={"learning_rate": rates[0], "rows": len(stretch.dead), "averaged_over": case.averaged_over},
         suggest=change,
-        confidence="moderate",
+        confidence="weak" if stretch.whole else "moderate",
         decider=Decider(question="does it earn anything at a hundredth of the rate?", overrides=change),
     )
 
@@ -468,7 +475,7 @@ def rate_zero(case: Case) -> Sequence[Finding]:
     )
 
 
-ENOUGH = 10  # steps
+ENOUGH, FEW_AT_ZERO = 10, 3  # steps
 MOST = 0.5  # of them have a loss that is not 0
 NONE = 1e-8  # a loss: below it lies rounding
 
@@ -541,9 +548,10 @@ def no_updates(table: StepTable) -> Finding | None:
     Means: no step made an update, or each had a learning rate of exactly 0: nothing moved. Or the updates reached other
     weights than those of the policy.
 
-    Looks at: `update` and `learning_rate` of ten steps or more, and what the steps had instead of a signal (dead or
-    discarded groups). And a `kl` of exactly 0 on every row after 20 updates or more, with a rate of 1e-4 or more and
-    gradients on half of the rows, while reward, entropy and length stay (strong).
+    Looks at: `update` and `learning_rate` of ten steps or more (three with a rate of 0, moderate), and what the steps
+    had instead of a signal (dead or discarded groups). And a `kl` of exactly 0 on every row after 20 updates or more
+    (ten: moderate), with a rate of 1e-4 or more and gradients on half of the rows, while reward, entropy and length
+    stay (strong).
 
     Confounder: a log that does not say whether a step made an update: silent. With a KL of 0 a reference that is the
     policy itself looks the same until the reward rises (`reference-mismatch` then), so both are named; a rate below
@@ -553,7 +561,8 @@ def no_updates(table: StepTable) -> Finding | None:
     schedule did; look at one weight of the policy before and after a step.
     """
     rows = steps_of(table)
-    if len(rows) < ENOUGH or any(row.get("update") != 0 and row.get("learning_rate") != 0 for row in rows):
+    few = FEW_AT_ZERO if all(row.get("learning_rate") == 0 for row in rows) else ENOUGH  # a warm-up begins with one
+    if len(rows) < few or any(row.get("update") != 0 and row.get("learning_rate") != 0 for row in rows):
         return None
     discarded = [float(row["groups/discarded"] or 0.0) for row in rows if "groups/discarded" in row]
     dead = [float(row["groups/dead"] or 0.0) for row in rows if "groups/dead" in row]
@@ -576,6 +585,7 @@ def no_updates(table: StepTable) -> Finding | None:
         if at_zero
         else f"no update was made in {len(rows)} steps, so nothing was learned: {why}",
         evidence=evidence,
+        confidence="moderate" if len(rows) < ENOUGH else "strong",
     )
 
 

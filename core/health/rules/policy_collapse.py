@@ -83,7 +83,8 @@ def unsound_start(case: Case) -> Sequence[Finding]:
 
     Means: a limit was broken from the first step that drew completions, so training did not do it.
 
-    Looks at: a guard's limit that is broken on four fifths of all steps and of the last third.
+    Looks at: a guard's limit that is broken on four fifths of all steps and of the last third. Of an excerpt nobody
+    knows what came before, and the sentence says so.
 
     Confounder: a task that is too hard looks the same where a few completions are valid all the time. Silent where more
     than half is valid, where it heals (then it was learned), and where `missing-eos` explains it. Sound first and
@@ -108,7 +109,7 @@ def unsound_start(case: Case) -> Sequence[Finding]:
             severity="error" if useless else "warning",
             summary=(
                 f"{limit.metric} is {limit} on {share:.0%} of the steps, from step {first} on, the first that drew "
-                f"completions: training did not do it{'' if useless else otherwise}"
+                f"completions{_EXCERPT if case.excerpt else ': training did not do it'}{'' if useless else otherwise}"
             ),
             evidence={
                 "metric": limit.metric, "first_step": first, "value": values[0], "last": values[-1], "share": share,
@@ -122,6 +123,9 @@ def unsound_start(case: Case) -> Sequence[Finding]:
             confidence=sure,
         ),
     )  # fmt: skip
+
+
+_EXCERPT = " in this excerpt: what came before is not known"
 
 
 def _never_sound(case: Case, limit: Limit) -> list[float]:

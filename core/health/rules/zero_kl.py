@@ -14,7 +14,7 @@ from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut
 from core.health.steps import acted, ends_of, reward_gain, spread, values_of
 
-ENOUGH, ROWS = 20, 5  # updates, and rows
+ENOUGH, SOME, ROWS = 20, 10, 5  # updates, and rows
 FEW = 5  # rows: the first and the last fifth of fewer than ten are one row each
 FELT, CLEAR = 0.1, 4.0  # of a level, and standard errors: what an entropy or a length moves by where a policy does
 MOVES = 1e-4  # a rate at which Adam changes a weight of any usual size, in bf16 too
@@ -30,11 +30,13 @@ def zero_kl(case: Case) -> Sequence[Finding]:
     kls, gradients = values_of(rows, "kl"), [norm for norm in values_of(rows, "grad_norm") if norm > 0]
     rates = values_of(rows, "learning_rate") or [case.settings.learning_rate or 0.0]
     moved, changed = sum(map(acted, rows)) * case.averaged_over, _changed(rows)
-    if len(kls) < ROWS or any(kls) or moved < ENOUGH or 2 * len(gradients) < len(kls) or case.settings.beta == 0:
+    if len(kls) < ROWS or any(kls) or moved < SOME or 2 * len(gradients) < len(kls) or case.settings.beta == 0:
         return ()
     if changed:
         return (_own_reference(case, len(kls), changed),)
-    return (_other_weights(len(kls), max(rates), median(gradients)),) if max(rates) >= MOVES else ()
+    if max(rates) < MOVES:
+        return ()
+    return (_other_weights(len(kls), max(rates), median(gradients), sure=moved >= ENOUGH),)
 
 
 def _changed(rows: Sequence[Row]) -> list[str]:
@@ -71,7 +73,7 @@ def _own_reference(case: Case, rows: int, changed: Sequence[str]) -> Finding:
     )
 
 
-def _other_weights(rows: int, rate: float, gradient: float) -> Finding:
+def _other_weights(rows: int, rate: float, gradient: float, *, sure: bool) -> Finding:
     """Gradients and a rate that moves weights, and neither the KL nor the reward knows of it."""
     return Finding(
         id="no-updates",
@@ -84,6 +86,6 @@ def _other_weights(rows: int, rate: float, gradient: float) -> Finding:
         evidence={"kl_max": 0.0, "rows": rows, "learning_rate": rate, "grad_norm": gradient},
         rules_out=(RuledOut(id="learning-rate", why=f"a rate of {rate:.3g} moves weights, in bf16 too"),),
         advice="look at one weight of the policy before and after a step, and at the weights that the optimiser holds",
-        confidence="strong",
+        confidence="strong" if sure else "moderate",
         decider=Decider(question="does a weight of the policy change with a step?"),
     )

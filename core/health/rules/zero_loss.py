@@ -41,7 +41,7 @@ def zero_loss(case: Case) -> Sequence[Finding]:
 
     Severity: info (certain from 20 steps on, or where beta x kl equals the loss; else strong, moderate for fewer than
     three rows or without a gradient norm) where the gradient is not 0; warning where it is 0 on every row (certain from
-    20 steps on, else moderate; moderate, too, where all groups are known to be dead, which is then the cause).
+    20 steps on, else moderate); info (moderate) then where all groups are known to be dead, which is the cause.
 
     Means: the loss is 0, about 1e-8, or beta times the KL. At a ratio of 1 (each rollout learned from once) the policy
     term is minus the mean advantage, and the advantages of a group add up to 0: its value is 0 by construction while
@@ -56,9 +56,9 @@ def zero_loss(case: Case) -> Sequence[Finding]:
 
     Confounder: groups that are all dead, or a weight that no gradient reaches, have a loss of 0 as well: their gradient
     is 0 or no more than the KL's, and they have findings of their own (`dead-groups`, `constant-reward`, `dead-run`,
-    `no-gradient`): silent where every group is dead or no reward differs, unless the gradient is 0, which is the
-    warning. Advantages that are not centred or several updates a rollout have a loss that is not 0: silent. A run of
-    ours has every term in a column of its own: silent there, unless the loss is exactly 0 on 20 steps.
+    `no-gradient`): silent where every group is dead or no reward differs, unless the gradient is 0, too. Advantages
+    that are not centred or several updates a rollout have a loss that is not 0: silent. A run of ours has every term in
+    a column of its own: silent there, unless the loss is exactly 0 on 20 steps.
 
     Do: nothing is wrong: look at the reward, at `grad_norm` and at `kl`. With the warning: see that rewards differ
     inside a group, and that some weight is trained.
@@ -188,11 +188,12 @@ def _by_construction(column: str, rows: Sequence[Row], steps: int, kl_loss: KlLo
 
 
 def _nothing(rows: Sequence[Row], steps: int) -> Finding:
+    """Nothing was learned; where every group is dead, that has findings of its own, and this is what comes of it."""
     dead = values_of(rows, "groups/dead")
     all_dead = bool(dead) and min(dead) >= 1
     return Finding(
         id="zero-loss",
-        severity="warning",
+        severity="info" if all_dead else "warning",
         summary=(
             f"loss and gradient are exactly 0 on all {len(rows)} steps: nothing was learned"
             f"{', every group having equal rewards' if all_dead else ''}"

@@ -39,7 +39,8 @@ _MANY_MORE = 10  # times as many rows with rewards in another form: those of thi
 _KINDS = 4  # of dictionaries that make one step
 _CLOSEST = 0.01  # epochs: older versions round to two decimals, and one row has no neighbour
 _OF_ROUNDING = 0.02  # of the steps of a whole run
-_AN_EXCERPT = 10  # rows before the first: fewer may be rounding
+_BEFORE = 10  # rows: fewer may be rounding
+_AN_EXCERPT = "; by its epoch the first is not the run's first"
 _TOO_SMALL = ("learning_rate", "beta", "kl")
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
@@ -141,7 +142,12 @@ class _Console:
         if _are_parts(distinct):
             notes.append(f"rows are parts of a run (start, end): each is taken for the mean of {_OF_A_PART} steps")
             averaged = max(averaged, _OF_A_PART)
-        case = replace(case, averaged_over=max(case.averaged_over, averaged), numbered=not how.startswith(_BY_ORDER))
+        case = replace(
+            case,
+            averaged_over=max(case.averaged_over, averaged),
+            numbered=not how.startswith(_BY_ORDER),
+            excerpt=how.endswith(_AN_EXCERPT),
+        )
         extra = {"dictionaries": float(len(logged))} if form == "dictionary" else {"metric_lines": float(len(logged))}
         return Reading(
             case=case,
@@ -393,10 +399,10 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     elif None not in bars and all((a or 0) < (b or 0) for a, b in pairwise(bars)) and training:
         steps, how = [bar or 0 for bar in bars], "steps are the progress bar's"
     else:
-        before, apart = _rows_before(training), _apart_by_summary(logged, len(training))
-        steps, how = list(range(before + 1, before + len(training) + 1)), _BY_ORDER
-        if before:
-            how += f"; by its epoch about {before} rows of the run stand before the first"
+        apart = _apart_by_summary(logged, len(training))
+        steps, how = list(range(1, len(training) + 1)), _BY_ORDER
+        if _is_excerpt(training):
+            how += _AN_EXCERPT
         elif apart is not None:
             steps, how = [apart * step for step in steps], f"steps by the run's summary: a row is of {apart}"
     number_of = {id(entry): step for entry, step in zip(training, steps, strict=True)}
@@ -423,14 +429,13 @@ def _apart_by_summary(logged: Sequence[Logged], rows: int) -> int | None:
     return apart if apart and abs(steps - apart * rows) <= (apart - 1) / 2 + _OF_ROUNDING * steps else None
 
 
-def _rows_before(training: Sequence[Logged]) -> int:
-    """About how many rows of a run stand before the first, by the epochs of an excerpt; 0 where it may be the first."""
+def _is_excerpt(training: Sequence[Logged]) -> bool:
+    """Whether by its epoch the first row is not the run's first: ten rows or more would stand before it."""
     epochs = [epoch for entry in training if (epoch := entry.cells.get("epoch")) is not None]
     if not epochs or len(epochs) < len(training) or not all(map(math.isfinite, epochs)):
-        return 0
+        return False
     apart = max((epochs[-1] - epochs[0]) / max(1, len(epochs) - 1), _CLOSEST)
-    before = round(epochs[0] / apart) - 1
-    return before if before >= _AN_EXCERPT else 0
+    return epochs[0] > _BEFORE * apart
 
 
 @lru_cache(maxsize=1000)

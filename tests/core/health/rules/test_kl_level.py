@@ -296,3 +296,20 @@ def test_a_kl_that_no_text_has_on_every_row() -> None:
     assert "on 5 of 5 rows, up to 131.2 while" in finding.summary
     some = replace(table([79.2, 131.2, 45.1, 24.4, 1.0], **{"reward/mean": rewards}), averaged_over=9)
     assert "kl-runaway" not in named(some)
+
+
+@pytest.mark.parametrize(
+    ("first", "kls", "excerpt", "found"),
+    [
+        (200, [1.2, 1.1, 1.3], False, ["kl-runaway"]),
+        (1, [1.2, 1.1, 1.3], True, ["kl-runaway"]),
+        (200, [1.2, 0.9, 1.3], False, []),
+        (200, [1.2], False, ["kl-runaway"]),
+        (1, [1.2, 1.1, 1.3], False, ["reference-mismatch"]),
+    ],
+)
+def test_a_log_that_begins_far_away(first: int, kls: list[float], excerpt: bool, found: list[str]) -> None:
+    """How it came there is not in it: an info, unless the log begins where the run does."""
+    told = kl_level(Case(rows=[{"step": first + i, "kl": kl} for i, kl in enumerate(kls)], excerpt=excerpt))
+    assert [one.id for one in told] == found
+    assert all(one.severity == "info" for one in told if one.id == "kl-runaway")

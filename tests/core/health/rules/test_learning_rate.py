@@ -10,7 +10,7 @@ import pytest
 from core.health.case import Case, Settings
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.rules.learning_rate import learning_rate, no_gradient, rate_zero
+from core.health.rules.learning_rate import learning_rate, no_gradient, no_updates, rate_zero
 
 RATE = 0.05
 SOUND: Row = {
@@ -416,3 +416,17 @@ def test_a_huge_rate_beside_a_run_that_is_dead_after_its_first_row_of_steps() ->
     assert learning_rate(Case(rows=well, averaged_over=10)) == ()  # fifty steps at that rate went well
     sgd = Settings(optimizer="sgd")
     assert learning_rate(Case(rows=means(0.03), averaged_over=10, settings=sgd)) == ()
+    dead = means(0.03)[1:]  # of a log that begins in the middle: it may have earned something before
+    (found,) = learning_rate(Case(rows=dead, excerpt=True))
+    assert (found.severity, found.confidence) == ("warning", "weak")
+    assert learning_rate(Case(rows=dead)) == ()
+
+
+@pytest.mark.parametrize(
+    ("rates", "severity"),
+    [((0.0, 0.0), None), ((0.0, 0.0, 0.0), "moderate"), ((0.0,) * 10, "strong"), ((0.0, 0.0, 1e-6), None)],
+)
+def test_a_rate_of_zero_on_every_row(rates: tuple[float, ...], severity: str | None) -> None:
+    """Three rows are enough: a warm-up begins with one."""
+    found = no_updates([{"step": i, "update": 1, "learning_rate": rate} for i, rate in enumerate(rates, 1)])
+    assert (found and found.confidence) == severity

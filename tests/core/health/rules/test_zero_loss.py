@@ -85,8 +85,9 @@ def test_it_does_not_hide_that_nothing_is_learned() -> None:
     case = Case(rows=rows(30, grad_norm=0.0, **{"groups/dead": 1.0, "reward/mean": 0.0, "reward/std": 0.0}))
     ids = {one.id: one for one in examine(case)}
     assert "every group having equal rewards" in ids["zero-loss"].summary
-    assert ids["zero-loss"].severity == "warning"
-    assert examine(case)[0].id == "dead-run"
+    assert (ids["zero-loss"].severity, ids["dead-run"].severity) == ("info", "error")
+    unknown = Case(rows=rows(30, grad_norm=0.0))  # whether rewards differ nobody knows: a weight without a gradient?
+    assert ("zero-loss", "warning") in {(one.id, one.severity) for one in examine(unknown)}
 
 
 @pytest.mark.parametrize(("losses", "expected"), [((0.0, 0.0001, 0.0001), 1), ((0.0001, 0.0, -0.0001), 0)])
