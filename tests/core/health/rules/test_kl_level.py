@@ -313,3 +313,11 @@ def test_a_log_that_begins_far_away(first: int, kls: list[float], excerpt: bool,
     told = kl_level(Case(rows=[{"step": first + i, "kl": kl} for i, kl in enumerate(kls)], excerpt=excerpt))
     assert [one.id for one in told] == found
     assert all(one.severity == "info" for one in told if one.id == "kl-runaway")
+
+
+def test_a_log_that_begins_where_the_run_does_is_no_excerpt() -> None:
+    """Stored samples are far from the policy from the start on, by design."""
+    rows = [{"step": step, "kl": 1.2} for step in (1, 2, 3)]
+    stored = Settings(offline=True)
+    assert list(kl_level(Case(rows=rows, settings=stored))) == []
+    assert [one.id for one in kl_level(Case(rows=rows, settings=stored, excerpt=True))] == ["kl-runaway"]
