@@ -163,8 +163,8 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
     return sorted(left, key=importance)
 
 
-# Infos on how a run was watched, and on clips that change nothing: they stand behind those on what happened in it.
-ASIDE = ("inert-clip", "always-clipped", "no-validation", "missed-stop")
+# Infos on how a run was watched, on clips and on rounding that change nothing: behind those on what happened in it.
+ASIDE = ("inert-clip", "always-clipped", "rounding-as-signal", "no-validation", "missed-stop")
 
 
 def importance(finding: Finding) -> tuple[int, bool, int]:

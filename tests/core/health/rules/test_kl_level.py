@@ -321,3 +321,9 @@ def test_a_log_that_begins_where_the_run_does_is_no_excerpt() -> None:
     stored = Settings(offline=True)
     assert list(kl_level(Case(rows=rows, settings=stored))) == []
     assert [one.id for one in kl_level(Case(rows=rows, settings=stored, excerpt=True))] == ["kl-runaway"]
+
+
+def test_three_last_values_around_half_a_nat_are_a_runaway_where_nothing_was_paid() -> None:
+    """The lowest of them decides which limit holds: 0.45 is above the one for a reward that stood."""
+    kls = [0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.45, 0.48, 0.55]
+    assert "kl-runaway" in named(table(kls, **{"reward/mean": [0.3] * 10}))
