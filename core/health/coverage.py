@@ -89,6 +89,7 @@ QUESTIONS: Mapping[str, str] = {
     "what completions look like": (
         "completions/length | completions/truncated | completions/valid | entropy | differential_entropy"
     ),
+    "what held-out prompts earn": "eval/*",
 }
 
 

@@ -318,7 +318,8 @@ def impossible_advantage(case: Case) -> Sequence[Finding]:
 
     ## impossible-advantage
 
-    Severity: error (certain; strong where it is not known how ties are ranked).
+    Severity: error (certain; strong where it is not known how ties are ranked); warning (moderate) for a largest
+    z-score in another trainer's log.
 
     Means: the settings name a normaliser that cannot have produced the advantages of the log.
 
@@ -341,7 +342,8 @@ def impossible_advantage(case: Case) -> Sequence[Finding]:
     Confounder: something else that shapes advantages. Silent for steps with missing rewards, a virtual best sample,
     candidates kept of a sampled group, `positive_reward`, an overlong penalty, a KL in the reward, an eps that is not
     small against the rewards' spread, and batch or running statistics. "Certain" holds if the column is what its name
-    says.
+    says. A trainer of answers in several turns may count each turn as a row of the group: its largest z-score is then
+    that of more rows than `num_generations`, hence a warning, which names it.
 
     Do: compute the advantages of one logged group again, by hand, from its rewards.
 
@@ -367,9 +369,11 @@ def _too_large(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding | No
     if std is not None and std > (1 + ROUNDING) * most:
         return _other(f"a standard deviation of {std:.3g}", f"{of_them} {most:.3g}", std, most)
     if seen.largest is not None and seen.largest > (1 + ROUNDING) * spread.largest:
-        return _other(
-            f"values up to {seen.largest:.3g}", f"{of_them} {spread.largest:.3g}", seen.largest, spread.largest
-        )
+        limit = spread.largest
+        found = _other(f"values up to {seen.largest:.3g}", f"{of_them} {limit:.3g}", seen.largest, limit)
+        if spread.name == "ranks" or case.stages:
+            return found
+        return replace(found, severity="warning", confidence="moderate", summary=found.summary + _OR_MORE_ROWS)
     return None
 
 
@@ -391,6 +395,9 @@ def _too_small(case: Case, spread: Spread, seen: AdvantageMeans) -> Finding | No
     if s is None or s >= HALF * least:
         return None
     return _other(f"a standard deviation of {s:.3g}", f"{spread.name} at least {least:.3g} {where}", s, least)
+
+
+_OR_MORE_ROWS = ", or a group has more rows than num_generations (an answer of several turns counts once a turn)"
 
 
 def _other(has: str, gives: str, observed: float, limit: float) -> Finding:

@@ -82,7 +82,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     ## reference-mismatch
 
-    Severity: error (strong) from three times the limit on, else warning (moderate); warning (weak) where rows have no
+    Severity: error (strong) from ten times the limit on, else warning (moderate); warning (weak) where rows have no
     step numbers, so that the first need not be the run's, and where each row is of many steps. Of a KL of 0: warning
     (moderate), info (weak) without a known `beta`.
 
@@ -217,7 +217,7 @@ def _start(case: Case, level: Level) -> Finding | None:
             confidence="moderate",
             decider=decider,
         )
-    grave = fmean(first) >= 3 * high and case.numbered
+    grave = fmean(first) >= HUGE_KL * level.far and case.numbered
     return Finding(
         id="reference-mismatch",
         severity="error" if grave else "warning",

@@ -262,8 +262,15 @@ def _in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> lis
     """The rows of a form as one course, one row a step."""
     if form not in ("pairs", "table"):
         return logged
-    course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(logged)
+    course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(_without_bars(logged))
     return _without_rounded(course, rounded)
+
+
+def _without_bars(logged: Sequence[Logged]) -> Sequence[Logged]:
+    """The lines without what stands behind progress bars, where others number their steps and have rewards."""
+    others = [entry for entry in logged if not entry.in_bar]
+    told = any(entry.step is not None for entry in others) and _is_of_rewards(others)
+    return others if told else logged
 
 
 def _joined(logged: Sequence[Logged]) -> list[Logged]:

@@ -75,13 +75,16 @@ _STEPS_APART = re.compile(
 )
 _EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|迭代|ステップ)\s?[:：=]?\s?(\d{1,9})")
 _MEAN_OF = re.compile(r"(?<=\w):\s*(?:mean|avg)\s*[=:]\s*(?=[-+.\d])", re.IGNORECASE)  # Entropy: mean=0.37, min=0.03
+_MEAN_AND_SD = re.compile(  # Total Rewards:  μ=0.289, σ=0.039, cov=100.00% of one function
+    r"(?:[•*-]\s*)?(\w[\w -]{0,60}):\s*μ\s*=\s*([-+.\d]+),\s*σ\s*=\s*([-+.\d]+)(,\s*cov\s*=)?"
+)
 _PAIRED = re.compile(r"\(\s*(['\"])([\w/@. -]{1,100})\1\s*,\s*([^(),]{1,40})\)")  # ('kl', 0.02), of a printed list
 _OF_COMPLETIONS = re.compile(  # rewards=['0.8', '0.01'] of a step; rewards: tensor([-1., 0.5]); advantages is [0. 0.]
     r"(?<!eval )(?<!val )(?<!test )\b(rewards|advantages)\s*(?:[=:]|is)\s*"
     r"(?:\[([^\[\]]{3,2000})\]|(?:tensor|array)\(\s*\[([^\[\]]{3,2000})\][^()]{0,80}\))"
 )
 _NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  # of a run, and no step's
-_ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,}")  # what a small number may be in so many decimals
+_ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,8}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{_NUMBER})\s*")
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
 _KEPT = frozenset(
@@ -117,6 +120,7 @@ class Logged:
     epoch: float | None = None  # where a line says no more than that
     table: int = 0  # which of the log's tables a row is of, from 1
     part: bool = False  # of the run, and no step: what stands for its start or its end
+    in_bar: bool = False  # behind a progress bar in its own line, which draws it again and again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -391,6 +395,7 @@ class LineParser:
         words = _unwrapped(words)
         words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
         words = _MEAN_OF.sub(": ", words)
+        words = _MEAN_AND_SD.sub(_told_by_mean, words) if "μ" in words else words
         named = self._named_in(number, words)
         if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
             self._note_moves(number, text, named)
@@ -413,7 +418,8 @@ class LineParser:
             self._note_unknown(name for name in named if known and name not in known)
             epoch = _EPOCH.search(text) if step is None else None
             at = float(epoch[1]) if epoch else None
-            yield Logged(line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at)
+            drawn = step is None and _BAR.search(text) is not None
+            yield Logged(line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn)
         elif len(named) > 1:
             self._not_read(number, text, named)
 
@@ -593,6 +599,14 @@ def _told_by_list(match: re.Match[str]) -> str:
     listed = [one.strip().strip("'\"") for one in (text.split(",") if "," in text else text.split())]
     cells = LISTED[match[1].lower()](listed)
     return " ".join(f"{name}={value!r}," for name, value in cells.items()) or match[0]
+
+
+def _told_by_mean(match: re.Match[str]) -> str:
+    """The pairs that stand for `NAME: μ=0.3, σ=0.1`; one with a coverage is of one reward function (mlx-lm-lora)."""
+    name, mean, sd, of_function = match.groups()
+    if of_function:
+        return f"rewards/{'_'.join(name.split())}: {mean} cov="
+    return f"{name}: {mean}, {'group_reward_std' if name.lower().startswith('group') else f'{name} std'}: {sd}"
 
 
 def _dictionaries(text: str) -> Iterator[tuple[int, int, Cells]]:

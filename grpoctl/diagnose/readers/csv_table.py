@@ -135,7 +135,8 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     counted = _counted_updates(table)
     marks = [(column, own) for column in header if (own := name_of(column)) == "update" and column != counted]
     for column, own in [*metrics_of(tuple(header)), *marks]:
-        if column not in names and not _numbers_rows(column) and own not in names.values():
+        free = column not in names and not _numbers_rows(column) and own not in names.values()
+        if free and (column == own or _may_be(table, column, own)):
             names[column] = own
     words = {column for column in names if column not in source.columns and _of_words(table, column)}
     numbers = {metric for column, metric in names.items() if column not in words}
@@ -150,6 +151,14 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
             f"no column is known ({some}); {source.how_to_map} names one, e.g. reward/mean, loss, kl", file=path
         )
     return names
+
+
+def _may_be(table: Table, column: str, metric: str) -> bool:
+    """Whether the column's numbers are ones that the metric may have: a count of dead groups is no share of them."""
+    place, percent = table.header.index(column), _in_percent(table)
+    numbers = [value for _, cells in table.rows if (value := _number(cells[place].strip())) is not None]
+    ours = [in_our_sense(column, value / 100 if place in percent else value) for value in numbers]
+    return all(impossible(metric, value) is None for value in ours)
 
 
 def _of_words(table: Table, column: str) -> bool:

@@ -46,7 +46,7 @@ def test_what_has_no_tokens_cannot_be_cut_off() -> None:
 
 def sound(steps: int, slope: float = 0.01) -> Case:
     noise = (0.01, -0.01, 0.0)
-    columns = {"reward/std": 0.4, "kl": 0.01, "grad_norm": 0.3, "completions/length": 100.0}
+    columns = {"reward/std": 0.4, "kl": 0.01, "grad_norm": 0.3, "completions/length": 100.0, "eval/reward": 0.3}
     return Case(
         rows=[
             row(step, **columns, **{"reward/mean": 0.2 + slope * step + noise[step % 3]})
@@ -61,6 +61,11 @@ def test_enough() -> None:
     assert not coverage(sound(40, slope=0.0), ()).is_enough  # nothing rose
     assert not coverage(sound(40, slope=-0.01), ()).is_enough
     assert coverage(Case(rows=sound(10).rows, averaged_over=5), ()).is_enough  # ten rows of fifty steps
+
+
+def test_without_an_evaluation_nobody_knows_what_was_learned() -> None:
+    rows = [{name: value for name, value in row.items() if name != "eval/reward"} for row in sound(40).rows]
+    assert coverage(Case(rows=rows), ()).open_questions == ("it is not known what held-out prompts earn",)
 
 
 def test_several_runs() -> None:

@@ -76,7 +76,7 @@ def test_enough_was_looked_at(diagnosed: Diagnosed) -> None:
     noise = (0.02, -0.01, 0.0, 0.01, -0.02)
     rows = tuple(
         {"step": step, "reward/mean": 0.3 + 0.005 * step + noise[step % 5], "reward/std": 0.4, "kl": 0.001 * step,
-         "grad_norm": 0.3, "completions/length": 200.0}
+         "grad_norm": 0.3, "completions/length": 200.0, "eval/valid": 0.9}
         for step in range(1, 41)
     )  # fmt: skip
     sound = diagnosed(rows=rows)
@@ -89,7 +89,8 @@ def test_enough_was_looked_at(diagnosed: Diagnosed) -> None:
     assert {"reward/mean", "kl"} <= set(document["looked_at"]["columns"])
     assert "numerical" in document["looked_at"]["rules"]
     lacking = {entry["rule"]: entry["lacks"] for entry in document["not_looked_at"]}
-    assert "eval/reward" in lacking["gain"]
+    assert "grad_norm" not in lacking.get("numerical", ())
+    assert lacking["zero-loss"] == ["loss | policy/loss"]
     # Each of these alone is too little for an all-clear, and says why.
     flat = tuple({**row, "reward/mean": 0.3 + noise[int(row["step"]) % 5]} for row in rows)
     for fewer in (

@@ -424,3 +424,13 @@ def test_dead_groups_do_not_make_a_scale_too_small() -> None:
     (finding,) = odd_advantages(over_all(0.3, 0.0))  # none is, and the std is still small
     assert finding.evidence["std"] == pytest.approx(0.3, abs=0.01)
     assert [one.id for one in odd_advantages(over_all(3.0, None))] == ["odd-advantages"]
+
+
+def test_a_z_score_that_is_too_large_may_be_of_more_rows_than_answers() -> None:
+    """Another trainer may count each turn of an answer as a row of its group; ours does not."""
+    rows: list[Row] = [{"step": 1, "advantage/max": 2.85}]
+    known = Settings(num_generations=4, scale_rewards="group")
+    theirs, ours = (found(Case(rows=rows, settings=known, stages=stages)) for stages in ({}, {"grpo": "grpo"}))
+    assert (theirs.severity, theirs.confidence) == ("warning", "moderate")
+    assert "several turns" in theirs.summary
+    assert (ours.severity, ours.confidence) == ("error", "certain")

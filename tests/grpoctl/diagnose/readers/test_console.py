@@ -271,3 +271,43 @@ def test_a_runs_summary_tells_how_many_steps_a_row_is_of(
     found = read(tmp_path, f"{rows}{summary}\n")
     assert (found.case.rows[-1]["step"], found.case.averaged_over) == (last, averaged or 1)
     assert found.case.numbered == (averaged is not None)  # a whole run, whose first row is the first
+
+
+MLX = """Training:   1%|▏         | 4/300 [01:24<1:15:14, 15.25s/it, loss=0.9, it/s=0.084]
+================================================================================
+Iter 5:
+--------------------------------------------------------------------------------
+Loss: 0.019
+Total Rewards:  μ=0.289, σ=0.039
+Group Rewards:  μ=0.289, σ=0.021
+KL Divergence: 0.000000000000
+--------------------------------------------------------------------------------
+Generation Stats:
+  • Avg tokens: 217.5
+  • Max tokens: 233 (limit: 256)
+  • Hit limit: 50.0%
+--------------------------------------------------------------------------------
+Individual Reward Functions:
+  • my format: μ=-0.289, σ=0.039, cov=100.00%
+Learning Rate: 1.0000e-05
+Training:   2%|▏         | 8/300 [01:24<1:15:14, 15.25s/it, loss=0.8, it/s=0.084]
+Iter 10:
+Loss: -0.010
+Total Rewards:  μ=0.191, σ=0.003
+"""
+
+
+def test_blocks_of_mlx_are_read_and_what_stands_behind_its_bar_is_not(tmp_path: Path) -> None:
+    rows = read(tmp_path, MLX).case.rows
+    assert [(row["step"], row["loss"], row["reward/mean"], row["reward/std"]) for row in rows] == [
+        (5, 0.019, 0.289, 0.039),
+        (10, -0.010, 0.191, 0.003),
+    ]
+    assert (rows[0]["reward/group_std"], rows[0]["kl"], rows[0]["learning_rate"]) == (0.021, 0.0, 1e-5)
+    assert (rows[0]["completions/length"], rows[0]["completions/truncated"]) == (217.5, 0.5)
+    assert rows[0]["rewards/my_format"] == -0.289
+
+
+def test_what_stands_behind_a_bar_is_read_where_there_is_nothing_else(tmp_path: Path) -> None:
+    bars = "".join(f"Training: 1%|▏| {n}/9 [01:24<1:15, 15.25s/it, reward=0.{n}, kl=0.0{n}]\n" for n in (1, 2, 3))
+    assert [row["reward/mean"] for row in read(tmp_path, bars).case.rows] == [0.1, 0.2, 0.3]

@@ -183,3 +183,12 @@ def test_tensorboards_download_is_called_by_its_tag(tag: str, metric: str, tmp_p
     file.write_text("Wall time,Step,Value\n1.7e9,10,0.5\n1.7e9,20,0.25\n")
     rows = READER.read(Source(name=file.name, path=file)).case.rows
     assert [(row["step"], row[metric]) for row in rows] == [(10, 0.5), (20, 0.25)]
+
+
+def test_a_count_under_the_name_of_a_share_is_left_out_and_another_column_may_be_it(tmp_path: Path) -> None:
+    """`zero_std_groups` is a number of groups here; which column is the share is told by its numbers."""
+    text = "step,reward,dead_groups,zero_std_ratio,truncation_rate\n1,0.5,6,0.375,7\n2,0.6,4,0.25,9\n"
+    found = read(tmp_path, text)
+    assert [row["groups/dead"] for row in found.case.rows] == [0.375, 0.25]
+    assert not any("completions/truncated" in row for row in found.case.rows)
+    assert any("columns left out (dead_groups, truncation_rate)" in note for note in found.notes)
