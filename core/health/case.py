@@ -244,6 +244,9 @@ class Notice:
     step: int | None = None  # printed while this step ran
 
 
+FIRST_STEPS = 3  # a log whose first row is of these begins where the run does
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
     """One run, as much as is known of it. `rows` are ordered by step; columns are core.metrics' names or FOREIGN's."""
@@ -258,7 +261,7 @@ class Case:
     reward_range: tuple[float, float] | None = None  # the least and the most that the task's rewards can be
     averaged_over: int = 1  # steps that one row stands for (TRL's logging_steps)
     numbered: bool = True  # False: the log has no step numbers, so its first row need not be the run's
-    excerpt: bool = False  # its first row is known not to be the run's: by its epoch
+    excerpt: bool = False  # its first row is known not to be the run's, though it is numbered from 1: by its epoch
     _answers: dict[Callable[[Case], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, question: Callable[[Case], Answer]) -> Answer:
@@ -266,6 +269,12 @@ class Case:
         if question not in self._answers:
             self._answers[question] = question(self)
         return cast(Answer, self._answers[question])
+
+    @property
+    def begins_later(self) -> bool:
+        """Whether the log begins after the run's first steps: what happened there is not in it."""
+        steps = [row["step"] or 0 for row in steps_of(self.rows)[:1]]
+        return self.excerpt or any(step > FIRST_STEPS * self.averaged_over for step in steps)
 
     @property
     def stage_rows(self) -> list[Row]:

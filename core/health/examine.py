@@ -11,7 +11,7 @@ from core.health.case import Case, bounded
 from core.health.finding import CONFIDENCES, SEVERITIES, Finding, Row, steps_of
 from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
 from core.health.rules.advantage_size import impossible_advantage, odd_advantages, small_advantage
-from core.health.rules.dead_run import dead_run
+from core.health.rules.dead_run import dead_run, paid_otherwise
 from core.health.rules.end_token import completion_mask, missing_eos
 from core.health.rules.few_rows import (
     fell_in_few,
@@ -80,7 +80,11 @@ RULES: Mapping[str, Rule] = {
     "policy-collapse": policy_collapse,
     "level-break": lambda case: (
         level_break(case)
-        or (() if policy_collapse(case) else fell_in_few(case) or valid_fell_in_few(case) or fell_all_along(case))
+        or (
+            ()
+            if policy_collapse(case) or paid_otherwise(case)
+            else fell_in_few(case) or valid_fell_in_few(case) or fell_all_along(case)
+        )
     ),
     "truncation": truncation,
     "numerical": numerical,

@@ -14,7 +14,7 @@ from statistics import fmean
 from core.health.case import Case
 from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, Severity
 from core.health.rules.rollout_mode import rollout_mode
-from core.health.statistics import sample_sd, shown_p
+from core.health.statistics import shown_p
 from core.health.steps import number, values_of
 
 AT_FLOOR = 1e-6  # of a reward: what is left of equal rewards by rounding
@@ -29,14 +29,39 @@ RARE = 0.02  # the same, where it is worth a word
 BY_CHANCE = 1.3  # standard errors of a difference of counts: what earns so much more often later gets better
 ALL_CUT = 0.95  # share cut off: the reward cannot see an answer
 ACROSS = 5  # rows on either side of a fall
-SAME, BESIDE = 0.15, 2.0  # of a column's level, and of its rows' deviation: what it changes by from row to row
-_OF_THE_POLICY = {"entropy": 0.0, "completions/length": 0.0, "completions/truncated": 0.05, "kl": 1e-3}
-_OTHER_REWARD = (
+_SAME = (
     "the policy went on as it was ({}), so what pays it changed: a judge or a sandbox that failed, a reward function "
     "that caught an error, or other prompts"
 )
+_LOST = "the policy was lost on the way ({})"
+_EITHER = "the policy was lost on the way, or what pays it changed: no column tells"
 FAR = 0.1  # nats a token: the policy is another one
 REPLACED = "weight/supervised"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """How far a column of the policy goes from row to row, and how far one does whose policy is another one."""
+
+    metric: str
+    usual: tuple[float, float]  # times what it was just before, and what is nothing anyway
+    another: tuple[float, float]  # times what it was some way before, and more than this
+
+
+_OF_THE_POLICY = (
+    Bounds(metric="entropy", usual=(1.15, 0.0), another=(2.0, 0.0)),
+    Bounds(metric="kl", usual=(1.5, 0.005), another=(10.0, 0.05)),
+    Bounds(metric="completions/length", usual=(1.15, 0.0), another=(1.6, 0.0)),
+    Bounds(metric="completions/truncated", usual=(1.15, 0.05), another=(1.0, 0.3)),
+)
+_TELLING = ("entropy", "kl")  # a text of another policy may be as long
+_DRIFTED = 1.5  # times what it was some way before: more is not as it was
+
+
+def _is_beyond(was: float, now: float, bound: tuple[float, float]) -> bool:
+    """Whether a value changed by more than a factor, either way, and by more than an amount."""
+    factor, least = bound
+    return abs(now - was) > least and not was / factor <= now <= was * factor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +78,35 @@ class DeadStretch:
     @property
     def whole(self) -> bool:
         return len(self.dead) == self.of
+
+    def across(self) -> tuple[list[str], list[str]]:
+        """(columns of the policy that went on over the fall as they were, those of another policy since), in words.
+
+        Rows since are held against those just before, and against some way before, so that a policy that was lost over
+        a few rows is no usual one. A column that is in neither list tells nothing.
+        """
+        if self.p is None:  # dead rows among others: no fall
+            return [], []
+        same, left, drifts = [], [], False
+        for bounds in _OF_THE_POLICY:
+            values, since = values_of(self.before, bounds.metric), values_of(self.dead[:ACROSS], bounds.metric)
+            if not values or not since:
+                continue
+            first = values[-3 * ACROSS : -ACROSS] if len(values) > 2 * ACROSS else values[: (len(values) + 1) // 2]
+            far, near, now = fmean(first), fmean(values[-ACROSS:]), fmean(since)
+            if _is_beyond(far, now, bounds.another) or (bounds.metric == "kl" and now >= FAR):
+                left.append(f"{bounds.metric} {far:.3g} to {now:.3g}")
+            elif not _is_beyond(near, now, bounds.usual) and not _is_beyond(far, now, (_DRIFTED, bounds.usual[1])):
+                same.append(f"{bounds.metric} {near:.3g} to {now:.3g}")
+            else:
+                drifts = True
+        return ([] if drifts else same), left
+
+    @property
+    def paid_otherwise(self) -> bool:
+        """Whether the policy is what it was before the fall, as far as columns that would tell are there."""
+        same, left = self.across()
+        return not left and any(words.startswith(_TELLING) for words in same)
 
 
 def dead_stretch(case: Case) -> DeadStretch | None:
@@ -173,8 +227,10 @@ def dead_run(case: Case) -> Sequence[Finding]:
     95 % of their completions are cut off, the KL is above 0.1 and the second half did not earn clearly more often than
     the first (by 1.3 standard errors of the counts). What killed it is said as far as columns tell: completions that
     never end, none valid, a function of the reward that pays while the sum does not, a KL that left, good steps before.
-    Where entropy, length, the share cut off and the KL (two of them or more) are over the five rows since the fall what
-    they were over the five before, the reward changed and not the policy: a judge that failed gives 0 to everything.
+    Across the fall entropy, KL, length and the share cut off are held against the five rows before it and some way
+    before (five to fifteen rows, else the first half). Another policy: an entropy of half or twice, a length of 1.6
+    times, 0.3 more cut off, a KL of 0.1. Where entropy or KL is known and all went on within 15 % (a KL 50 %; half over
+    the longer way), the reward changed and not the policy: a judge that failed gives 0 to everything. Else either.
 
     Confounder: rewards that are sparse: silent where as long a stretch is likely by the steps before. Penalties: a mean
     of 0 is no floor where rewards are negative, and where all functions are 0 or less. A solved task has the same
@@ -200,7 +256,7 @@ def dead_run(case: Case) -> Sequence[Finding]:
     if short:
         severity, confidence = "warning", "weak"
     first = int(dead[0].get("step") or 0)
-    reasons, same = _reasons(case, stretch), _same_policy(stretch)
+    reasons, same = _reasons(case, stretch), stretch.paid_otherwise
     known = not stretch.whole or stretch.floor >= -AT_FLOOR or case.reward_range is not None
     return (
         Finding(
@@ -227,10 +283,7 @@ def dead_run(case: Case) -> Sequence[Finding]:
                 **({"before": fmean(values_of(stretch.before, "reward/mean"))} if stretch.before else {}),
                 **_levels(dead),
             },
-            rules_out=(
-                *((RuledOut(id="constant-reward", why="the one reward is the least there is"),) if known else ()),
-                *((RuledOut(id="policy-collapse", why="the policy went on as it was"),) if same else ()),
-            ),
+            rules_out=(RuledOut(id="constant-reward", why="the one reward is the least there is"),) if known else (),
             advice=(
                 "see what the reward function returned there and what it caught; score a completion from before again"
                 if same
@@ -253,30 +306,18 @@ def dead_run(case: Case) -> Sequence[Finding]:
     )
 
 
+def paid_otherwise(case: Case) -> bool:
+    """Whether the reward fell to its floor although the policy went on as it was: no collapse, then."""
+    return any(one.severity == "error" for one in dead_run(case)) and (
+        (stretch := dead_stretch(case)) is not None and stretch.paid_otherwise
+    )
+
+
 def _refuted(case: Case, stretch: DeadStretch) -> bool:
     """Whether a completion of these steps is known to have earned more."""
     steps = {row.get("step") for row in stretch.dead}
     more = [s.step for s in case.samples if s.reward is not None and s.reward > stretch.floor + AT_FLOOR]
     return len(steps.intersection(more)) > (1 - NEARLY_ALL) * len(steps)
-
-
-def _same_policy(stretch: DeadStretch) -> list[str]:
-    """What went on across the fall as it was, in words; [] where a column of the policy left its level, or under two.
-
-    The last rows before it against the first since: entropy, length, the share cut off and the KL to the start.
-    """
-    if stretch.p is None:  # dead rows among others: no fall
-        return []
-    before, since, words = stretch.before[-ACROSS:], stretch.dead[:ACROSS], []
-    for metric, floor in _OF_THE_POLICY.items():
-        were, are = values_of(before, metric), values_of(since, metric)
-        if min(len(were), len(are)) < 2:
-            continue
-        usual = max(SAME * fmean(map(abs, were)), BESIDE * (sample_sd(were) or 0.0), floor)
-        if abs(fmean(are) - fmean(were)) > usual:
-            return []
-        words.append(f"{metric} {fmean(were):.3g} to {fmean(are):.3g}")
-    return words if len(words) > 1 else []
 
 
 def _none_valid(rows: Sequence[Row]) -> bool:
@@ -297,9 +338,15 @@ def _reasons(case: Case, stretch: DeadStretch) -> list[str]:
     if stretch.before:
         p = "" if stretch.p is None else f", {shown_p(stretch.p)} by chance"
         earned = fmean(values_of(stretch.before, "reward/mean"))
-        same = _same_policy(stretch)
-        lost = "the policy was lost on the way" if not same else _OTHER_REWARD.format(", ".join(same))
-        reasons.append(f"before, a step earned {earned:.3g} on average{p}: {lost}")
+        same, left = stretch.across()
+        why = (
+            _SAME.format(", ".join(same))
+            if stretch.paid_otherwise
+            else _LOST.format(", ".join(left))
+            if left
+            else _EITHER
+        )
+        reasons.append(f"before, a step earned {earned:.3g} on average{p}: {why}")
     if _cut(dead) >= ALL_CUT:
         at = "" if limit is None else f" at {limit} tokens"
         reasons.append(f"{_cut(dead):.0%} of the completions are cut off{at}, before an answer can be read")
@@ -314,6 +361,6 @@ def _reasons(case: Case, stretch: DeadStretch) -> list[str]:
     if paid:
         reasons.append(f"{', '.join(paid)} is earned and does not reach the sum")
     if stretch.whole and not paid:
-        lost = ", or the policy was lost before this excerpt" if case.excerpt else ""
+        lost = ", or the policy was lost before this log begins" if case.begins_later else ""
         reasons.append(f"the prompts are too hard, answers are not recognised, or the reward function cannot pay{lost}")
     return reasons

@@ -225,11 +225,7 @@ def dead_groups(case: Case) -> Sequence[Finding]:
             severity="warning" if wasted and not few else "info",
             summary=(
                 f"{share:.0%} of the groups had equal rewards and taught nothing"
-                + (
-                    _SOLVED
-                    if done and not case.once(component_conflict)
-                    else f"{_words(numbers, comparison, differ)}{_fell(still)}"
-                )
+                + (_SOLVED if best else f"{_words(numbers, comparison, differ)}{_fell(still)}")
             ),
             evidence=evidence,
             suggest=_suggest(case, numbers) if wasted and not differ and not still else (),

@@ -124,7 +124,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Severity: error (strong) where the reward fell to half of its early level or less, else warning (strong; moderate
     without a reward; weak with two to seven values, each above the one before, and from 0.2 nats on); info (moderate)
-    where the reward rose and the KL scatters a nat away.
+    where the reward rose and the KL scatters a nat away; info (weak) of a log that does not begin with the run.
 
     Means: the KL grew by an order of magnitude or more, beyond what any gain pays for, while the reward stood or fell:
     the policy leaves the reference without being paid for it.
@@ -138,9 +138,9 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
     Where it scatters: a nat a token (50) or more on a third of the rows after the first fifth, eight or more, and of
     the last third of these; it began below 0.1 (5), and a reward is there. And whatever was paid: 10 nats a token (500)
-    or more on three rows in a row of a run that began below 0.1, or on all of three or more. Of a log that begins after
-    the run (its first step is not among the first three, or its epochs tell): 1 nat a token (50) or more on every row
-    (info, weak).
+    or more on three rows in a row of a run that began below 0.1, or on all of three or more. Of a log that does not
+    begin with the run (its first step is not among the first three, or its epochs tell): 1 nat a token (50) or more on
+    every row.
 
     Confounder: the KL of every run begins at 0, so no ratio counts without the level. One spike is none. A reward that
     rose by a tenth of its early level and of what was left to earn, beyond its scatter: then the policy was paid (and
@@ -242,9 +242,8 @@ def _filters(case: Case) -> str:
 
 
 def _far_in_an_excerpt(case: Case, level: Level) -> Sequence[Finding]:
-    """A hint where every row of a log that begins after the run is a nat away: how it came there is not in it."""
-    begins_later = case.excerpt or (case.averaged_over == 1 and level.points[0][0] > FIRST)
-    if not begins_later or min(level.values) < HUGE_KL * level.far:
+    """A hint where every row of a log that does not begin with the run is a nat away."""
+    if not case.begins_later or min(level.values) < HUGE_KL * level.far:
         return ()
     return (
         Finding(
@@ -252,8 +251,8 @@ def _far_in_an_excerpt(case: Case, level: Level) -> Sequence[Finding]:
             severity="info",
             summary=(
                 f"the KL is {median(level.values):.3g} {level.unit} ({min(level.values):.3g} or more) on all "
-                f"{len(level.values)} rows of a log that begins after the run: the policy is far from its reference, "
-                "by what it learned or from the start on"
+                f"{len(level.values)} rows, and the log does not begin with the run: the policy is far from its "
+                "reference, by what it learned or from the start on"
             ),
             evidence={"kl": median(level.values), "rows": len(level.values), "column": level.column},
             advice="look at the KL and the reward of the first steps",

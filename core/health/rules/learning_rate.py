@@ -30,7 +30,7 @@ from core.health.rules.first_updates import (
 )
 from core.health.rules.integrity import worst_integrity
 from core.health.rules.rollout_mode import contrast
-from core.health.rules.zero_kl import zero_kl
+from core.health.rules.zero_kl import MOVES
 from core.health.statistics import shown_p
 from core.health.steps import HOLD, acted, number, reward_gain, values_of
 
@@ -101,10 +101,11 @@ def learning_rate(case: Case) -> Sequence[Finding]:
 
     Too small: at least three evaluations with one reward and one mean length to the last digit, after 20 updates or
     more (ours draw the same way every time, so their texts are the same; certain with a KL under 1e-5, moderate without
-    one, nothing where the KL is larger or all rewards are one), or a KL that never reached 1e-7 (moderate), or rates
-    whose sum is under 3e-7 (moderate: Adam moves no weight by more than 3.2 times that). Silent while a warm-up is
-    below half of the rate that is known. An info (weak) where after 50 updates the KL is under 3e-4 nats, no more than
-    half higher than in the first third of the rows, and the reward no higher: dead groups give the same.
+    one, nothing where the KL is larger or all rewards are one), or a KL that never reached 1e-7 (moderate; silent where
+    the reward rose, and for a KL of exactly 0 at 1e-4 or more), or rates whose sum is under 3e-7 (moderate: Adam moves
+    no weight by more than 3.2 times that). Silent while a warm-up is below half of the rate that is known. An info
+    (weak) where after 50 updates the KL is under 3e-4 nats, no more than half higher than in the first third of the
+    rows, and the reward no higher: dead groups give the same.
 
     Grades of a rate that is too large:
 
@@ -319,8 +320,10 @@ def _dead_at_once(case: Case) -> Finding | None:
     warning where an excerpt has nothing else."""
     rates, stretch = values_of(case.stage_rows[:1], "learning_rate"), dead_stretch(case)
     adam = not (case.settings.optimizer or "adam").startswith(NOT_BY_THE_RATE)
-    if not adam or not rates or rates[0] < LARGE or stretch is None or len(stretch.before) > 1:
-        return None  # or it went well for a while
+    if not adam or not rates or rates[0] < LARGE or stretch is None or stretch.paid_otherwise:
+        return None
+    if len(stretch.before) > 1:  # it went well for a while
+        return None
     if not case.excerpt and (
         case.averaged_over == 1 or stretch.p is None
     ):  # from the start on it never earned anything
@@ -355,10 +358,10 @@ def _too_small(case: Case) -> Finding | None:
         return None  # still in its warm-up
     moved *= case.averaged_over
     kls = [value for row in steps if (value := number(row, "kl")) is not None]
-    if zero_kl(case):
-        return None
     same = _same_evaluations(case) if max(kls, default=0.0) < MOVED else 0
-    still = len(kls) >= STILL and max(map(abs, kls)) < UNMOVED
+    gain = reward_gain(steps)
+    elsewhere = (gain is not None and gain[2]) or (rate >= MOVES and not any(kls))  # core.health.rules.zero_kl
+    still = len(kls) >= STILL and max(map(abs, kls)) < UNMOVED and not elsewhere
     rates = values_of(steps, "learning_rate")
     path = math.fsum(rates) * case.averaged_over
     tiny = len(rates) >= STILL and 0 < path < SHORTEST and max(kls, default=0.0) < MOVED
@@ -543,19 +546,19 @@ def no_updates(table: StepTable) -> Finding | None:
 
     ## no-updates
 
-    Severity: warning.
+    Severity: warning; info (weak) for a KL of 0 without a known `beta`.
 
     Means: no step made an update, or each had a learning rate of exactly 0: nothing moved. Or the updates reached other
     weights than those of the policy.
 
     Looks at: `update` and `learning_rate` of ten steps or more (three with a rate of 0, moderate), and what the steps
     had instead of a signal (dead or discarded groups). And a `kl` of exactly 0 on every row after 20 updates or more
-    (ten: moderate), with a rate of 1e-4 or more and gradients on half of the rows, while reward, entropy and length
-    stay (strong).
+    (ten: moderate) with a known `beta`, a rate of 1e-4 or more and gradients on half of the rows, while those of
+    reward, entropy and length that are known stay (strong with two of them; info, weak, without a known `beta`).
 
     Confounder: a log that does not say whether a step made an update: silent. With a KL of 0 a reference that is the
-    policy itself looks the same until the reward rises (`reference-mismatch` then), so both are named; a rate below
-    1e-4 explains it by itself (`learning-rate`).
+    policy itself looks the same until one of them moves (`reference-mismatch` then), so both are named; a rate below
+    1e-4 explains it by itself (`learning-rate`); without a known `beta` nobody may have computed a KL.
 
     Do: see why every group was dead or left out (`dead-groups`, `positive_reward`, `dynamic_sampling`), or what the
     schedule did; look at one weight of the policy before and after a step.

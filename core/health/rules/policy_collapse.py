@@ -102,6 +102,7 @@ def unsound_start(case: Case) -> Sequence[Finding]:
     useless = bool(valid) and limit.metric in ("completions/valid", "completions/truncated") and not some
     share, first = fmean(map(limit.broken, values)), int(drawn(case)[0].get("step") or 0)
     sure: Confidence = "strong" if limit.metric == "completions/valid" and not some else "moderate"
+    trained = _BEFORE if case.begins_later else ": training did not do it"
     otherwise = f", or the task is too hard ({fmean(valid):.1%} are valid)" if some else ", and it may be meant"
     return (
         Finding(
@@ -109,7 +110,7 @@ def unsound_start(case: Case) -> Sequence[Finding]:
             severity="error" if useless else "warning",
             summary=(
                 f"{limit.metric} is {limit} on {share:.0%} of the steps, from step {first} on, the first that drew "
-                f"completions{_EXCERPT if case.excerpt else ': training did not do it'}{'' if useless else otherwise}"
+                f"completions{trained}{'' if useless else otherwise}"
             ),
             evidence={
                 "metric": limit.metric, "first_step": first, "value": values[0], "last": values[-1], "share": share,
@@ -125,7 +126,7 @@ def unsound_start(case: Case) -> Sequence[Finding]:
     )  # fmt: skip
 
 
-_EXCERPT = " in this excerpt: what came before is not known"
+_BEFORE = " in this log, which does not begin with the run: what came before is not known"
 
 
 def _never_sound(case: Case, limit: Limit) -> list[float]:

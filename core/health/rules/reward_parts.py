@@ -39,15 +39,15 @@ _SHAPE = re.compile(
 )
 
 
-_OF_PAIRS = re.compile(
-    r"(?i)(chosen|rejected|margins?)\Z"
-)  # what DPO calls rewards: chosen ones are to part from rejected
+_OF_PAIRS = ("chosen", "rejected", "margins", "margin", "accuracies")  # what DPO calls rewards: they are to part
 
 
 def parts_of(rows: Sequence[Row]) -> list[str]:
-    """The parts' columns that have a number, in the alphabet's order."""
-    names = {name for row in rows for name in row if name.startswith(PREFIX) and not _OF_PAIRS.search(name)}
-    return sorted(name for name in names if any(number(row, name) is not None for row in rows))
+    """The parts' columns that have a number, in the alphabet's order; those of chosen and rejected answers are none."""
+    names = sorted({name for row in rows for name in row if name.startswith(PREFIX) and number(row, name) is not None})
+    stems = {name.removesuffix("chosen") for name in names if name.endswith("chosen")}
+    pairs = {f"{stem}{kind}" for stem in stems for kind in _OF_PAIRS if f"{stem}rejected" in names}
+    return [name for name in names if name not in pairs]
 
 
 def is_answer(name: str) -> bool | None:
@@ -284,6 +284,7 @@ IN_ORDER = 5  # rows that rise, or fall, one after another: 1 / 120 by chance
 FEW_IN_ORDER = 3  # enough where each part changes by FELT_BY_FEW of its size, and one of them by MUCH
 FELT_BY_FEW = 0.4
 STANDS = 0.05  # of what a column changed by: its scatter once it has settled; a random walk has 0.2
+COUNTS = 0.1  # of the largest part: what changes by less pulls at nothing
 MUCH = 0.25  # of a reward between 0 and 1: four standard errors of 64 answers
 
 
@@ -292,8 +293,8 @@ def component_conflict(case: Case) -> Sequence[Finding]:
 
     ## component-conflict
 
-    Severity: warning (moderate; strong where the sum does not rise either, so that one part pays for the other; weak
-    with 2 to 7 rows, all in order).
+    Severity: warning (moderate; strong where both are lines and the sum does not rise either, so that one part pays for
+    the other; weak with 2 to 7 rows, all in order).
 
     Means: two reward functions pull against each other and one wins: one part rises at the other's cost, and the sum
     hides it.
@@ -301,11 +302,11 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     Looks at: the `rewards/NAME` columns over 8 rows or more: one with a rising and one with a falling trend, both p <
     0.001 after a correction for the number of pairs and for drift (the standard error times sqrt((1 + r) / (1 - r)), r
     the correlation of neighbours around the line), each by more than its noise between rows and by a tenth of its own
-    size. Or a part that settled at another level, higher by a tenth of its size or lower by a quarter: its last half
-    scatters by a twentieth of the change at most, and its first three rows (one, where rows are means of several steps)
-    lie on the other side of the middle. With 5 to 7 rows: every row of the one above the one before, every row of the
-    other below; with 3 or 4 also by 0.4 of each one's size, and one of them by 0.25; so do two rows that are not of
-    single steps (a start and an end).
+    size. Or a part that settled at another level, higher by a tenth of its size or lower by a quarter, and by a tenth
+    of the largest part's: its last half scatters by a twentieth of the change at most, and its first three rows (one,
+    where rows are means of several steps) lie on the other side of the middle. With 5 to 7 rows: every row of the one
+    above the one before, every row of the other below; with 3 or 4 also by 0.4 of each one's size, and one of them by
+    0.25; so do two rows that are not of single steps (a start and an end).
 
     Confounder: parts that wander by chance (the correction); a part that leaves its best value by a little (a tenth of
     its size); two names of one thing with opposite sign, and a part that is a price of another (a length penalty beside
@@ -319,10 +320,11 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     names = parts_of(rows)
     pairs = max(1, len(names) * (len(names) - 1))
     lines = {name: line for name in names if (line := _line(rows, name)) is not None}
+    largest = max((abs(value) for name in names for value in values_of(rows, name)), default=0.0)
     clear = {
         name: line.z
         if line.p * pairs < SIGNIFICANT and _felt(line, rows, name)
-        else _settled(values_of(rows, name), 1 if case.averaged_over > 1 else FEW_IN_ORDER)
+        else _settled(values_of(rows, name), 1 if case.averaged_over > 1 else FEW_IN_ORDER, COUNTS * largest)
         for name, line in lines.items()
     }
     up = [name for name, way in clear.items() if way > 0]
@@ -337,12 +339,12 @@ def component_conflict(case: Case) -> Sequence[Finding]:
             return ()
     if not up or not down:
         return ()
-    total = _line(rows, "reward/mean")
-    hidden = total is not None and total.z < 2
+    total, ends = _line(rows, "reward/mean"), thirds(values_of(rows, "reward/mean") or [0.0])
+    hidden = total is not None and total.z < 2 and ends[1] <= ends[0]
     words = [f"{name} {_ends(values_of(rows, name))}" for name in (*up, *down)]
     ps = [p for name in (*up, *down) if name in lines and (p := lines[name].p) * pairs < SIGNIFICANT]
     prompts = any(is_answer(name) is not False for name in down)
-    confidence: Confidence = "weak" if few else "strong" if hidden and not prompts else "moderate"
+    confidence: Confidence = "weak" if few else "strong" if hidden and ps and not prompts else "moderate"
     return (
         Finding(
             id="component-conflict",
@@ -374,13 +376,15 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     )
 
 
-def _settled(values: Sequence[float], first: int) -> float:
-    """What a column changed by that left the level of its first rows and stands at another; 0.0 where it did not."""
+def _settled(values: Sequence[float], first: int, least: float) -> float:
+    """What a column changed by that left the level of its first rows and stands at another; 0.0 where it did not, or
+    by less than `least`.
+    """
     start, rest = values[:first], values[len(values) // 2 :]
     middle, change = (fmean(start) + fmean(rest)) / 2, fmean(rest) - fmean(start)
     beyond = all((value - middle) * change < 0 for value in start)
     stands = (sample_sd(rest) or 0.0) <= STANDS * abs(change)
-    felt = (FELT if change > 0 else MUCH) * max(map(abs, values))
+    felt = max((FELT if change > 0 else MUCH) * max(map(abs, values)), least)
     return change if beyond and stands and abs(change) >= felt else 0.0
 
 

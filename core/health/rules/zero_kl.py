@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean, median
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, Row, RuledOut
-from core.health.steps import acted, ends_of, reward_gain, spread, values_of
+from core.health.finding import Decider, Finding, RuledOut
+from core.health.steps import acted, ends_of, values_of
 
 ENOUGH, SOME, ROWS = 20, 10, 5  # updates, and rows
 FEW = 5  # rows: the first and the last fifth of fewer than ten are one row each
@@ -24,68 +26,96 @@ def zero_kl(case: Case) -> Sequence[Finding]:
     """A warning where the KL to the start is exactly 0 after many updates that a gradient and a rate stand behind.
 
     Where reward, entropy or length say that the policy moved, what it is compared with did too (`reference-mismatch`).
-    Else the two look the same here, and both are said (`no-updates`). Silent where a rate below 1e-4 explains it.
+    Where they stay, the two look the same here, and both are said (`no-updates`). An info where `beta` is not known: a
+    trainer may write 0 for a KL that it does not compute. Silent at a rate below 1e-4, which explains a policy that
+    does not move, unless the reward rose.
     """
     rows = case.stage_rows
     kls, gradients = values_of(rows, "kl"), [norm for norm in values_of(rows, "grad_norm") if norm > 0]
-    rates = values_of(rows, "learning_rate") or [case.settings.learning_rate or 0.0]
-    moved, changed = sum(map(acted, rows)) * case.averaged_over, _changed(rows)
+    rate = max(values_of(rows, "learning_rate") or [case.settings.learning_rate or 0.0])
+    moved = sum(map(acted, rows)) * case.averaged_over
     if len(kls) < ROWS or any(kls) or moved < SOME or 2 * len(gradients) < len(kls) or case.settings.beta == 0:
         return ()
+    seen = [_Course(metric=metric, before=before, after=after, error=error) for metric in _OF_THE_POLICY
+            if (of := _ends(case, metric)) is not None for before, after, error in (of,)]  # fmt: skip
+    changed = [course for course in seen if course.changed]
+    rose = any(course.metric == "reward/mean" and course.after > course.before for course in changed)
     if changed:
-        return (_own_reference(case, len(kls), changed),)
-    if max(rates) < MOVES:
+        return (_own_reference(case, len(kls), changed, rose=rose),) if rose or rate >= MOVES else ()
+    if rate < MOVES or not seen:
         return ()
-    return (_other_weights(len(kls), max(rates), median(gradients), sure=moved >= ENOUGH),)
+    return (_other_weights(case, len(kls), (rate, median(gradients)), seen, sure=moved >= ENOUGH),)
 
 
-def _changed(rows: Sequence[Row]) -> list[str]:
-    """What shows that the policy moved, in words: a reward that rose, an entropy or a length that left its level."""
-    gain = reward_gain(rows)
-    words = [f"the reward rose from {gain[0]:.3g} to {gain[1]:.3g}"] if gain is not None and gain[2] else []
-    for metric in ("entropy", "completions/length"):
-        early, late = ends_of(rows, metric, least=2 * FEW)
-        if not early:
-            continue
-        before, after = fmean(early), fmean(late)
-        error = spread(early, late) * math.sqrt(1 / len(early) + 1 / len(late))
-        if abs(after - before) > max(FELT * abs(before), CLEAR * error):
-            words.append(f"{metric} went from {before:.3g} to {after:.3g}")
-    return words
+_OF_THE_POLICY = ("reward/mean", "entropy", "completions/length")
 
 
-def _own_reference(case: Case, rows: int, changed: Sequence[str]) -> Finding:
-    """The policy moved, and the KL did not."""
-    held = bool(case.settings.beta)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Course:
+    """A column at both ends of the log, and the standard error of their difference."""
+
+    metric: str
+    before: float
+    after: float
+    error: float
+
+    @property
+    def changed(self) -> bool:
+        return abs(self.after - self.before) > max(FELT * abs(self.before), CLEAR * self.error)
+
+    def __str__(self) -> str:
+        return f"{self.metric} went from {self.before:.3g} to {self.after:.3g}"
+
+
+def _ends(case: Case, metric: str) -> tuple[float, float, float] | None:
+    """(mean of the first fifth, of the last, standard error of their difference); None for too few rows.
+
+    The error is by what neighbours differ by, which a drift does not widen.
+    """
+    early, late = ends_of(case.stage_rows, metric, least=FEW if case.averaged_over > 1 else 2 * FEW)
+    if not early:
+        return None
+    noise = math.sqrt(fmean((b - a) ** 2 for a, b in pairwise(values_of(case.stage_rows, metric))) / 2)
+    return fmean(early), fmean(late), noise * math.sqrt(1 / len(early) + 1 / len(late))
+
+
+def _own_reference(case: Case, rows: int, changed: Sequence[_Course], *, rose: bool) -> Finding:
+    """The policy moved, or its prompts changed, and the KL did not."""
+    beta = case.settings.beta
+    else_ = [] if beta else ["no KL is computed"]
+    else_ += [] if rose else ["the prompts changed and the policy did not"]
     return Finding(
         id="reference-mismatch",
-        severity="warning" if held else "info",
+        severity="warning" if beta and rose else "info",
         summary=(
-            f"the KL is exactly 0 on all {rows} rows while {', '.join(changed)}: the policy is compared with itself "
-            "(one set of weights for both, or a reference that is copied each time)"
-            + (f", so beta {case.settings.beta:g} holds nothing" if held else ", or no KL is computed")
+            f"the KL is exactly 0 on all {rows} rows while {', '.join(map(str, changed))}: the policy is compared with "
+            "itself (one set of weights for both, or a reference that is copied each time)"
+            + (f", so beta {beta:g} holds nothing" if beta else "")
+            + "".join(f", or {other}" for other in else_)
         ),
-        evidence={"kl_max": 0.0, "rows": rows, "changed": changed},
-        rules_out=(RuledOut(id="learning-rate", why=f"{changed[0]}, so something moved"),),
+        evidence={"kl_max": 0.0, "rows": rows, "changed": [course.metric for course in changed]},
         advice="keep the reference's weights apart from the policy's; after an update their log-probs differ",
-        confidence="moderate" if held else "weak",
+        confidence="moderate" if beta and rose else "weak",
         decider=Decider(question="do log-probs of policy and reference differ after one update?", expects=("kl > 0",)),
     )
 
 
-def _other_weights(rows: int, rate: float, gradient: float, *, sure: bool) -> Finding:
-    """Gradients and a rate that moves weights, and neither the KL nor the reward knows of it."""
+def _other_weights(case: Case, rows: int, step: tuple[float, float], seen: Sequence[_Course], *, sure: bool) -> Finding:
+    """Gradients and a rate that moves weights, and nothing of the policy knows of it."""
+    rate, gradient = step
+    known = bool(case.settings.beta)
     return Finding(
         id="no-updates",
-        severity="warning",
+        severity="warning" if known else "info",
         summary=(
             f"the KL to the start is exactly 0 on all {rows} rows, at a learning rate of {rate:.3g} and gradients of "
-            f"{gradient:.2g}, and reward, entropy and length stay: the optimiser has other weights than "
-            "the policy that is run (made before a copy, a wrap or an adapter), or the policy is its own reference"
+            f"{gradient:.2g}, and {', '.join(course.metric for course in seen)} did not move either: the optimiser has "
+            "other weights than the policy that is run (made before a copy, a wrap or an adapter), or the policy is "
+            "its own reference" + ("" if known else ", or no KL is computed")
         ),
         evidence={"kl_max": 0.0, "rows": rows, "learning_rate": rate, "grad_norm": gradient},
         rules_out=(RuledOut(id="learning-rate", why=f"a rate of {rate:.3g} moves weights, in bf16 too"),),
         advice="look at one weight of the policy before and after a step, and at the weights that the optimiser holds",
-        confidence="strong" if sure else "moderate",
+        confidence="weak" if not known else "strong" if sure and len(seen) > 1 else "moderate",
         decider=Decider(question="does a weight of the policy change with a step?"),
     )

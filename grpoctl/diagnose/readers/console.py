@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import groupby, islice, pairwise
+from itertools import groupby, islice, pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,11 @@ _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end d
 _MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
 _KINDS = 4  # of dictionaries that make one step
 _CLOSEST = 0.01  # epochs: older versions round to two decimals, and one row has no neighbour
-_OF_ROUNDING = 0.02  # of the steps of a whole run
+_OF_RATE = 0.0005  # steps a second, or of them: a summary has three decimals, newer ones four digits
+_FIRST, _FEWEST_ROWS, _MOST_STEPS = 1.6, 3, 10_000_000  # spacings before a run's first row; rows that show one; steps
 _BEFORE = 10  # rows: fewer may be rounding
 _AN_EXCERPT = "; by its epoch the first is not the run's first"
+_DECIMALS = 4
 _TOO_SMALL = ("learning_rate", "beta", "kl")
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
@@ -261,9 +263,18 @@ def _form_of(log: _Log) -> Form:
 def _in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> list[Logged]:
     """The rows of a form as one course, one row a step."""
     if form not in ("pairs", "table"):
-        return logged
+        names = {name for entry in logged for name in entry.cells} if _have_few_decimals(logged) else set()
+        return _without_rounded(logged, names)
     course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(_without_bars(logged))
     return _without_rounded(course, rounded)
+
+
+def _have_few_decimals(logged: Sequence[Logged]) -> bool:
+    """Whether whoever printed the rows rounded every number to four decimals: a KL of 0.0 may be 1e-5 then."""
+    numbers = [
+        value for entry in logged for value in entry.cells.values() if value is not None and math.isfinite(value)
+    ]
+    return all(round(value, _DECIMALS) == value for value in numbers)
 
 
 def _without_bars(logged: Sequence[Logged]) -> Sequence[Logged]:
@@ -406,12 +417,11 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     elif None not in bars and all((a or 0) < (b or 0) for a, b in pairwise(bars)) and training:
         steps, how = [bar or 0 for bar in bars], "steps are the progress bar's"
     else:
-        apart = _apart_by_summary(logged, len(training))
         steps, how = list(range(1, len(training) + 1)), _BY_ORDER
-        if _is_excerpt(training):
+        if (span := _steps_of_a_row(logged, training)) is not None:
+            steps, how = [span * step for step in steps], f"steps by the run's summary: a row is of {span}"
+        elif _is_excerpt(training):
             how += _AN_EXCERPT
-        elif apart is not None:
-            steps, how = [apart * step for step in steps], f"steps by the run's summary: a row is of {apart}"
     number_of = {id(entry): step for entry, step in zip(training, steps, strict=True)}
     if steps and min(steps) == 0 and _trains_at_zero(training, steps):
         apart = 1 not in steps and len(steps) > 1  # one row in so many: only the first would be no step
@@ -425,24 +435,46 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     return entries, how
 
 
-def _apart_by_summary(logged: Sequence[Logged], rows: int) -> int | None:
-    """How many steps one row is of, where a trainer's summary behind all rows tells how many there were; None else."""
-    summaries = [place for place, entry in enumerate(logged) if _SUMMARY in entry.cells]
-    if summaries != [len(logged) - 1] or not rows:
+def _steps_of_a_row(logged: Sequence[Logged], training: Sequence[Logged]) -> int | None:
+    """How many steps one row is of, by a trainer's summary behind all rows of a run; None where that does not tell.
+
+    The summary's seconds times its rate, which is rounded, are the steps: with rows every k steps there are floor(steps
+    / k) rows. The rows' epochs have to agree: the first row is as far from 0 as from the second, or the run was resumed
+    and its summary is of other steps.
+    """
+    summary, epochs = _summary_behind(logged), [entry.cells.get("epoch") for entry in training]
+    known = [epoch for epoch in epochs if epoch is not None and math.isfinite(epoch)]
+    if summary is None or len(known) < max(_FEWEST_ROWS, len(epochs)):
         return None
-    seconds, rate = (logged[-1].cells.get(name) or 0.0 for name in (_SUMMARY, "train_steps_per_second"))
-    steps = seconds * rate  # both rounded, to 0.1 % at worst where a run took seconds
-    apart = round(steps / rows) if math.isfinite(steps) else 0
-    return apart if apart and abs(steps - apart * rows) <= (apart - 1) / 2 + _OF_ROUNDING * steps else None
+    seconds, rate, end = summary
+    apart, off = (known[-1] - known[0]) / (len(known) - 1), max(_OF_RATE, _OF_RATE * rate)
+    most = seconds * (rate + off)
+    if not 0 < known[0] < _FIRST * apart or most > _MOST_STEPS:
+        return None
+    least, by_epochs = seconds * (rate - off), seconds * rate * apart / end
+    spans = range(math.floor(least / (len(known) + 1)) + 1, math.floor(most / len(known)) + 1)
+    near = [span for span in spans if abs(span - by_epochs) <= 0.5 + off / rate * by_epochs]
+    return near[0] if len(near) == 1 else None
+
+
+def _summary_behind(logged: Sequence[Logged]) -> tuple[float, float, float] | None:
+    """(seconds, steps a second, epochs) of the trainer's summary behind all rows; several processes print it again."""
+    behind = list(takewhile(lambda entry: _of_evaluation(tuple(entry.cells)), reversed(logged)))
+    summaries = [entry.cells for entry in behind if _SUMMARY in entry.cells]
+    if not summaries or len(summaries) < sum(_SUMMARY in entry.cells for entry in logged):
+        return None
+    seconds, rate, end = (summaries[-1].get(name) or 0.0 for name in (_SUMMARY, "train_steps_per_second", "epoch"))
+    return (seconds, rate, end) if all(math.isfinite(one) and one > 0 for one in (seconds, rate, end)) else None
 
 
 def _is_excerpt(training: Sequence[Logged]) -> bool:
     """Whether by its epoch the first row is not the run's first: ten rows or more would stand before it."""
-    epochs = [epoch for entry in training if (epoch := entry.cells.get("epoch")) is not None]
-    if not epochs or len(epochs) < len(training) or not all(map(math.isfinite, epochs)):
+    rewarded = [entry for entry in training if not {"eval/reward", "reward/mean"}.isdisjoint(map(name_of, entry.cells))]
+    epochs = [epoch for entry in rewarded or training if (epoch := entry.cells.get("epoch")) is not None]
+    if len(epochs) < 2 or len(epochs) < len(rewarded or training) or not all(map(math.isfinite, epochs)):
         return False
-    apart = max((epochs[-1] - epochs[0]) / max(1, len(epochs) - 1), _CLOSEST)
-    return epochs[0] > _BEFORE * apart
+    apart = max((epochs[-1] - epochs[0]) / (len(epochs) - 1), _CLOSEST)
+    return all(a <= b for a, b in pairwise(epochs)) and epochs[0] > _BEFORE * apart
 
 
 @lru_cache(maxsize=1000)

@@ -6,6 +6,7 @@ not: any format (the readers' own files) and what --set means (user_settings).
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import BinaryIO
 
 from core import plugins
 from core.errors import GrpoError, NotFoundError, SpecError, StorageError
+from core.text import harmless
 from grpoctl.diagnose.readers import (
     console,
     csv_table,
@@ -35,7 +37,10 @@ from grpoctl.runs.run_dir import Home
 
 STANDARD_INPUT = "-"
 _OF_FILES = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz", ".db")
-_ALSO_LOGS = (".out", ".err", ".ipynb")
+_OF_LOGS = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz", ".out", ".err", ".ipynb", ".html")
+_OF_A_MODEL = re.compile(
+    r"(config|results|vocab|index|map|tokens|requirements)\.(json|txt)$|^(tokenizer|merges|preprocessor)"
+)
 _MOST_FILES, _NAMED = 200, 6  # files of a folder that are looked at, and logs that a message names
 _LONGEST = 255  # characters of a name
 
@@ -137,22 +142,23 @@ def _only_log(source: Source) -> Source:
     if folder is None or not folder.is_dir() or any(reader.knows(source) for reader in readers()):
         return source
     with storage_errors("read", folder):
-        files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _OF_LOGS and path.is_file())
+    files = [path for path in files if not path.name.startswith(".") and not _OF_A_MODEL.search(path.name)]
     inside = [replace(source, name=str(path), path=path) for path in files[:_MOST_FILES]]
     logs = [one for one in inside if _is_log(one)]
-    if len(logs) == 1:
+    if len(logs) == 1 and len(files) == len(inside):
         return logs[0]
     if not logs:
         kinds = "a run of ours, or one with trainer_state.json, event files, mlflow.db or one log"
-        raise NotFoundError(f"{source.name} is a folder without a log ({len(files)} files); what is read is {kinds}")
-    names = ", ".join(Path(one.name).name for one in logs[:_NAMED]) + (" and more" if len(logs) > _NAMED else "")
-    raise NotFoundError(f"{source.name} is a folder with several logs; name one of them: {names}")
+        among = "" if len(files) == len(inside) else f" among its first {len(inside)} files"
+        raise NotFoundError(f"{source.name} is a folder without a log{among}; what is read is {kinds}")
+    names = ", ".join(harmless(" ".join(Path(one.name).name.split())) for one in logs[:_NAMED])
+    more = " and more" if len(logs) > _NAMED or len(files) > len(inside) else ""
+    raise NotFoundError(f"{source.name} is a folder with several logs; name one of them: {names}{more}")
 
 
 def _is_log(source: Source) -> bool:
     """Whether a reader knows the file by what is in it, rather than by its name."""
-    if source.path is None or source.path.suffix not in (*_OF_FILES, *_ALSO_LOGS):
-        return False  # code and prose have lines that look like metrics
     by_name = csv_table.READER.knows(source) and not csv_table.has_known_header(source)
     of_content = [reader for reader in readers() if not (by_name and reader is csv_table.READER)]
     return any(reader.knows(source) for reader in of_content)

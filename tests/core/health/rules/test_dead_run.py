@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -186,5 +187,38 @@ def test_a_policy_that_changed_with_the_fall_was_lost(since: dict[str, float]) -
 
 
 def test_without_columns_of_the_policy_nothing_is_said_of_it() -> None:
-    (found,) = dead_run(Case(rows=rows(*[0.4, 0.5] * 10, *[0.0] * 20)))
-    assert "what pays it changed" not in found.summary
+    for more in ({}, {"completions/length": 90.0, "completions/truncated": 0.0}):  # a wrong text may be as long
+        (found,) = dead_run(Case(rows=rows(*[0.4, 0.5] * 10, *[0.0] * 20, **more)))
+        assert "lost on the way, or what pays it changed" in found.summary
+
+
+@pytest.mark.parametrize("last", [(0.6, 1.0, 1.6, 2.2, 2.9), (1.2, 1.4, 1.7, 2.0, 2.3)])
+def test_a_policy_that_was_lost_over_five_rows_did_not_go_on_as_it_was(last: tuple[float, ...]) -> None:
+    """The rows just before the fall are on their way already; those some way before tell what it was."""
+    case = falls_dead(entropy=3.0)
+    lost = [dict(row) for row in case.rows]
+    for row, entropy in zip(lost[15:20], last, strict=True):
+        row["entropy"] = entropy
+    (found,) = dead_run(replace(case, rows=lost))
+    assert "lost on the way (entropy" in found.summary
+
+
+def test_an_entropy_that_sinks_slowly_all_along_goes_on_over_the_fall() -> None:
+    """As it does where the policy learns: 1.5 to 1.1 over forty steps."""
+    case = falls_dead()
+    slow = [{**row, "entropy": 1.5 - 0.01 * (row["step"] or 0)} for row in case.rows]
+    (found,) = dead_run(replace(case, rows=slow))
+    assert "what pays it changed" in found.summary
+
+
+def test_a_log_that_begins_later_may_have_lost_its_policy_before() -> None:
+    whole = rows(*[0.0] * 20)
+    (found,), (later,) = dead_run(Case(rows=whole)), dead_run(Case(rows=whole, excerpt=True))
+    assert "before this log begins" in later.summary
+    assert "before this log begins" not in found.summary
+
+
+@pytest.mark.parametrize("now", [{"entropy": 1.45}, {"kl": 0.03}, {"completions/length": 110.0}])
+def test_a_column_that_moved_a_little_tells_neither(now: dict[str, float]) -> None:
+    (found,) = dead_run(falls_dead(**now))
+    assert "lost on the way, or what pays it changed" in found.summary

@@ -494,3 +494,15 @@ def test_dead_groups_of_solved_prompts_waste_nothing() -> None:
     for other in ({"reward/mean": 0.5}, {"reward/mean": 0.0}, {"reward/mean": 2.0}, {"reward/max": 2.0}):
         (finding,) = dead_groups(Case(rows=[{**row, "step": i, **other} for i in range(1, 21)]))
         assert (finding.severity, "solved" in finding.summary) == ("warning", False)
+
+
+def test_prompts_whose_answers_went_with_the_reward_at_its_best_are_not_solved() -> None:
+    """The sum is the most there is, as one part is all of it; the other fell to nothing."""
+    rows: list[Row] = [
+        {"step": i, "groups/dead": 0.9, "reward/mean": 0.99, "rewards/short": min(1.0, 0.5 + 0.05 * i),
+         "rewards/right": max(0.0, 0.5 - 0.05 * i)}
+        for i in range(1, 41)
+    ]  # fmt: skip
+    (finding,) = dead_groups(Case(rows=rows))
+    assert "solved" not in finding.summary
+    assert "harder prompts" not in finding.advice

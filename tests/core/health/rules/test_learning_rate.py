@@ -414,6 +414,10 @@ def test_a_huge_rate_beside_a_run_that_is_dead_after_its_first_row_of_steps() ->
     assert learning_rate(Case(rows=means(0.03, first=0.0), averaged_over=10)) == ()  # it never earned anything
     well = [{**row, "reward/mean": 0.3} if row["step"] in (20, 30, 40, 50) else row for row in means(0.03)]
     assert learning_rate(Case(rows=well, averaged_over=10)) == ()  # fifty steps at that rate went well
+    twice = [{**row, "reward/mean": 0.3} if row["step"] == 20 else row for row in means(0.03)]
+    assert learning_rate(Case(rows=twice, averaged_over=10)) == ()
+    still = [{**row, "entropy": 0.8, "kl": 0.004} for row in means(0.03)]
+    assert learning_rate(Case(rows=still, averaged_over=10)) == ()  # the policy went on: a judge that died
     sgd = Settings(optimizer="sgd")
     assert learning_rate(Case(rows=means(0.03), averaged_over=10, settings=sgd)) == ()
     dead = means(0.03)[1:]  # of a log that begins in the middle: it may have earned something before

@@ -86,6 +86,16 @@ def test_a_limit_that_was_broken_to_nobodys_harm(change: Row) -> None:
     assert (found.id, found.severity) == ("limit-broken", "warning")
 
 
+def test_a_limit_that_a_part_of_the_reward_was_paid_for_is_the_parts() -> None:
+    """Completions shrink, one part of the reward rises and another falls: component-conflict says it."""
+    rows: list[Row] = [
+        {**row, "rewards/short": 0.2 + 0.02 * min(step, 30), "rewards/right": 0.9 - 0.03 * min(step, 30)}
+        for row in run((40, {"completions/length": 1.0})).rows
+        for step in (row["step"] or 0,)
+    ]
+    assert policy_collapse(Case(rows=rows, guards=GUARDS)) == ()
+
+
 def test_a_policy_that_is_sure_of_what_is_right_has_converged() -> None:
     rows: list[Row] = [{**row, "completions/valid": 1.0} for row in run((40, {"entropy": 1e-4})).rows]
     for change, found in (({"reward/mean": 1.0}, ("converged", "info")), (POOR, ("policy-collapse", "error"))):
@@ -245,3 +255,12 @@ def test_a_few_valid_completions_all_the_time_may_be_a_hard_task() -> None:
     assert "1.9%" in hard.summary
     (broken,) = unsound_start(case("completions/valid", *[0.0] * 19, 0.0625))
     assert (broken.severity, broken.confidence) == ("error", "strong")
+
+
+@pytest.mark.parametrize(("change", "later"), [({}, False), ({"excerpt": True}, True), ({"first": 500}, True)])
+def test_of_a_log_that_begins_later_nobody_knows_what_training_did(change: dict[str, int], later: bool) -> None:
+    known = case("completions/valid", *[0.0] * 20)
+    first = change.get("first", 1)
+    rows = [{**row, "step": (row["step"] or 0.0) + first - 1} for row in known.rows]
+    (found,) = unsound_start(replace(known, rows=rows, excerpt="excerpt" in change))
+    assert ("training did not do it" in found.summary) != later

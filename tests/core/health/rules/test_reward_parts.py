@@ -263,7 +263,8 @@ def test_parts_that_settle_pull_against_each_other_though_they_are_no_lines() ->
 @pytest.mark.parametrize(
     ("rising", "falling"),
     [
-        (settled(0.6, 1.0, 10), settled(0.3, 0.25, 10)),  # a sixth of its size
+        (settled(0.6, 1.0, 10), settled(0.7, 0.57, 10)),  # a sixth of its size
+        (settled(0.6, 1.0, 10), settled(0.09, 0.0, 10)),  # all of it, and next to nothing beside the other
         (settled(0.6, 1.0, 10), settled(0.3, 0.0, 10, noise=0.03)),  # it goes on to scatter by a tenth of the change
         (settled(0.6, 1.0, 10), [0.0, 0.3, 0.3, *[0.0] * 37]),  # its first row is where the last are
         ([0.6] * 40, settled(0.3, 0.0, 10)),  # only one of them moves
@@ -281,5 +282,27 @@ def test_of_rows_that_are_means_the_first_alone_may_be_of_the_start() -> None:
 
 def test_chosen_and_rejected_answers_are_to_part() -> None:
     """DPO logs both under `rewards/`; they are no parts of one sum."""
-    pairs = table(rewards__chosen=climb(0.0, 5.0), rewards__rejected=climb(0.0, -5.0), rewards__margins=climb(0, 10))
-    assert component_conflict(Case(rows=pairs)) == ()
+    for stem in ("rewards/", "rewards/gaming_"):
+        pairs = table(chosen=climb(0.0, 5.0), rejected=climb(0.0, -5.0), margins=climb(0, 10))
+        named = [{name if name == "step" else f"{stem}{name}": value for name, value in row.items()} for row in pairs]
+        assert component_conflict(Case(rows=named)) == ()
+
+
+def test_a_margin_beside_no_pair_is_a_part() -> None:
+    rows = table(rewards__safety_margin=climb(1.0, 0.0), rewards__accuracy=climb(0.0, 1.0))
+    assert [one.id for one in component_conflict(Case(rows=rows))] == ["component-conflict"]
+
+
+def test_a_part_of_next_to_nothing_pulls_at_nothing() -> None:
+    """One lucky completion in the first row of ten steps; the sum rises all the same."""
+    lucky = table(rewards__correctness=[0.2, 0.55, 0.85, *[0.95] * 9], rewards__soft_format=[0.0016, *[0.0] * 11],
+                  reward__mean=[0.2, 0.55, 0.85, *[0.95] * 9])  # fmt: skip
+    assert component_conflict(Case(rows=lucky, averaged_over=10)) == ()
+
+
+def test_a_sum_that_rose_and_settled_hides_nothing() -> None:
+    rose = table(rewards__short=settled(0.2, 1.0, 10), rewards__right=settled(0.3, 0.0, 10),
+                 reward__mean=settled(0.5, 1.0, 10))  # fmt: skip
+    (found,) = component_conflict(Case(rows=rose))
+    assert found.confidence == "moderate"
+    assert "hides" not in found.summary

@@ -17,36 +17,42 @@ def run(count: int = 30, *, rise: float = 0.0, **more: float | None) -> list[Row
     return [{"step": step, "reward/mean": reward, **known, **more} for step, reward in enumerate(rewards, 1)]
 
 
+def drifting(slope: float) -> list[Row]:
+    """The same, with an entropy that goes from 1.5 by `slope` a step."""
+    return [{**row, "entropy": 1.5 + slope * (row["step"] or 0.0)} for row in run()]
+
+
 def told(table: list[Row], beta: float | None = None) -> list[tuple[str, str, str]]:
     case = Case(rows=table, settings=Settings(beta=beta))
     return [(one.id, one.severity, one.confidence) for one in zero_kl(case)]
 
 
+MISMATCH, NO_UPDATES = ("reference-mismatch", "warning", "moderate"), ("no-updates", "warning", "moderate")
+
+
 @pytest.mark.parametrize(
     ("table", "beta", "expected"),
     [
-        (run(), 0.04, [("no-updates", "warning", "strong")]),
-        (run(), None, [("no-updates", "warning", "strong")]),
-        (run(rise=0.5), 0.04, [("reference-mismatch", "warning", "moderate")]),
-        (run(rise=0.5), None, [("reference-mismatch", "info", "weak")]),  # or nobody computes it
+        (run(), 0.04, [NO_UPDATES]),
+        (run(entropy=1.2), 0.04, [("no-updates", "warning", "strong")]),  # a second column that did not move
+        (run(), None, [("no-updates", "info", "weak")]),  # or nobody computes it
+        (run(rise=0.5), 0.04, [MISMATCH]),
+        (run(rise=-0.2), 0.04, [("reference-mismatch", "info", "weak")]),  # it moved, or the prompts changed
+        (run(rise=0.5), None, [("reference-mismatch", "info", "weak")]),
+        (run(rise=0.5, learning_rate=1e-6), 0.04, [MISMATCH]),  # it learned, whatever the rate
         (run(), 0.0, []),  # nobody computes it
-        (run(19), 0.04, [("no-updates", "warning", "moderate")]),
+        (run(19, entropy=1.2), 0.04, [NO_UPDATES]),
         (run(9), 0.04, []),
-        (
-            [{**row, "entropy": 1.5 - 0.02 * row["step"]} for row in run()],
-            0.04,  # type: ignore[operator]
-            [("reference-mismatch", "warning", "moderate")],
-        ),
-        (
-            [{**row, "entropy": 1.5 - 0.002 * row["step"]} for row in run()],
-            0.04,  # type: ignore[operator]
-            [("no-updates", "warning", "strong")],
-        ),  # 4 % is no other policy
+        (drifting(-0.02), 0.04, [("reference-mismatch", "info", "weak")]),
+        (drifting(-0.002), 0.04, [("no-updates", "warning", "strong")]),  # 4 % is no other policy
+        ([{**row, "learning_rate": 1e-9} for row in drifting(0.02)], 0.04, []),  # longer prompts at a tiny rate
         (run(kl=1e-9), 0.04, []),  # something moved
         (run(learning_rate=1e-6), 0.04, []),  # too small a rate for bf16: learning-rate's
         (run(learning_rate=0.0), 0.04, []),
         (run(grad_norm=0.0), 0.04, []),  # no-gradient's
+        (run(grad_norm=None), 0.04, []),  # whether there is a gradient nobody knows
         (run(kl=None), 0.04, []),
+        ([{name: value for name, value in row.items() if name != "reward/mean"} for row in run()], 0.04, []),
     ],
 )
 def test_what_a_kl_of_zero_says(table: list[Row], beta: float | None, expected: list[tuple[str, str, str]]) -> None:
@@ -66,3 +72,5 @@ def test_a_rate_that_bf16_rounds_away_is_still_too_small() -> None:
 def test_rows_of_several_steps_count_as_so_many_updates() -> None:
     assert [one.id for one in zero_kl(Case(rows=run(6), averaged_over=10))] == ["no-updates"]
     assert zero_kl(Case(rows=run(6))) == ()
+    fell: list[Row] = [{**row, "entropy": 1.1 - 0.1 * (row["step"] or 0.0)} for row in run(8)]
+    assert [one.id for one in zero_kl(Case(rows=fell, averaged_over=25))] == ["reference-mismatch"]

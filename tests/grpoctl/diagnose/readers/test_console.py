@@ -203,9 +203,11 @@ def test_a_kl_that_is_rounded_away_is_not_known(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("epochs", "excerpt"),
     [
-        (("0.85",), True),  # one row has no neighbour: 0.01 apart, as older versions round
+        (("0.85",), False),  # of one row nobody knows
         (("0.5", "0.51", "0.52"), True),
-        (("1.0", "1.0", "1.0"), True),
+        (("1.0", "1.0", "1.0"), True),  # 0.01 apart at most, as older versions round
+        (("0.5", "0.01", "0.02"), False),  # it goes back: of two runs
+        (("nan", "0.51", "0.52"), False),
         (("0.01", "0.02", "0.03"), False),
         (("0.1", "0.2", "0.3"), False),
         (("0.09", "0.1", "0.11"), False),  # fewer than ten rows before it may be rounding
@@ -214,7 +216,7 @@ def test_a_kl_that_is_rounded_away_is_not_known(tmp_path: Path) -> None:
 def test_by_its_epoch_an_excerpt_does_not_begin_where_the_run_does(
     epochs: tuple[str, ...], excerpt: bool, tmp_path: Path
 ) -> None:
-    rows = "".join(f"{{'loss': 0.1, 'reward': 0.5, 'kl': 0.4, 'epoch': {epoch}}}\n" for epoch in epochs)
+    rows = "".join(f"{{'loss': 0.12345, 'reward': 0.5, 'kl': 0.4, 'epoch': {epoch}}}\n" for epoch in epochs)
     found = read(tmp_path, rows)
     assert found.case.excerpt == excerpt
     assert any("not the run's first" in note for note in found.notes) == excerpt
@@ -249,28 +251,52 @@ def test_a_last_evaluation_does_not_take_the_place_of_all_rewards_before_it(tmp_
     assert [row.get("reward/mean") for row in found.case.rows] == [i / 100 for i in range(1, 41)]
 
 
+def dictionaries(count: int, every: int, of_epoch: float = 0.02, begin: int = 0) -> str:
+    """TRL's rows of every so many steps, a step being 0.02 of an epoch."""
+    rows = range(1, count + 1)
+    return "".join(
+        f"{{'loss': 0.12345, 'reward': 0.5, 'kl': 0.00123, 'epoch': {of_epoch * (begin + every * row):.5g}}}\n"
+        for row in rows
+    )
+
+
+def summary(steps: float, seconds: float, epoch: float) -> str:
+    rate = round(steps / seconds, 3)
+    return f"{{'train_runtime': {seconds}, 'train_steps_per_second': {rate}, 'train_loss': 0.1, 'epoch': {epoch}}}\n"
+
+
 @pytest.mark.parametrize(
-    ("summary", "last", "averaged"),
+    ("log", "span"),
     [
-        ("{'train_runtime': 5.617, 'train_steps_per_second': 21.36, 'train_loss': 0.1, 'epoch': 7.5}", 120, 10),
-        (
-            "{'train_runtime': 5.8, 'train_steps_per_second': 21.36, 'train_loss': 0.1, 'epoch': 7.5}",
-            120,
-            10,
-        ),  # 124: two rows in all
-        ("{'train_runtime': 5.617, 'train_steps_per_second': 2.136, 'train_loss': 0.1, 'epoch': 7.5}", 12, 1),
-        ("{'train_runtime': 5.617, 'train_steps_per_second': 3.0, 'train_loss': 0.1, 'epoch': 7.5}", 12, None),  # 16.9
-        ("{'train_runtime': 5.617, 'train_loss': 0.1, 'epoch': 7.5}", 12, None),
-        ("", 12, None),
+        (dictionaries(12, 10) + summary(120, 5.617, 2.4), 10),
+        (dictionaries(12, 1) + summary(12, 5.617, 0.24), 1),
+        (dictionaries(12, 10) + summary(129, 90.0, 2.58), 10),  # nine steps more than the last row
+        (dictionaries(25, 10) + summary(250, 22500.0, 5.0), 10),  # 0.011 steps a second: 236 to 259
+        (dictionaries(50, 10) + summary(500, 111000.0, 10.0), None),  # 0.005: of 10 or 11 steps, nobody knows
+        (dictionaries(12, 10) + summary(120, 5.617, 2.4) * 4, 10),  # four processes
+        (dictionaries(12, 10) + summary(120, 5.617, 2.4) + "{'eval_loss': 0.5, 'eval_reward': 0.4}\n", 10),
+        (dictionaries(12, 10, begin=15) + summary(120, 5.617, 2.4), None),  # resumed: of which steps?
+        (summary(120, 5.617, 2.4) + dictionaries(12, 10) + summary(120, 5.617, 2.4), None),  # two stages
+        (dictionaries(2, 10) + summary(20, 5.617, 0.4), None),  # two rows show no spacing
+        (dictionaries(12, 10) + summary(120, 5.617, 2.4).replace("5.617", "1e+300"), None),
+        (dictionaries(12, 10) + summary(120, 5.617, 2.4).replace("5.617", "'inf'"), None),
+        (dictionaries(12, 10) + "{'train_runtime': 5.617, 'train_loss': 0.1, 'epoch': 2.4}\n", None),
+        (dictionaries(12, 10).replace("'epoch'", "'of'") + summary(120, 5.617, 2.4), None),
+        (dictionaries(12, 10), None),
     ],
 )
-def test_a_runs_summary_tells_how_many_steps_a_row_is_of(
-    summary: str, last: int, averaged: int | None, tmp_path: Path
-) -> None:
-    rows = "".join(f"{{'loss': 0.1, 'reward': 0.{i}, 'kl': 0.01}}\n" for i in range(10, 22))
-    found = read(tmp_path, f"{rows}{summary}\n")
-    assert (found.case.rows[-1]["step"], found.case.averaged_over) == (last, averaged or 1)
-    assert found.case.numbered == (averaged is not None)  # a whole run, whose first row is the first
+def test_a_runs_summary_tells_how_many_steps_a_row_is_of(log: str, span: int | None, tmp_path: Path) -> None:
+    found = read(tmp_path, log)
+    trained = [row["step"] for row in found.case.rows if "loss" in row]
+    assert trained == [(span or 1) * row for row in range(1, len(trained) + 1)]
+    assert found.case.averaged_over == (span or 1)
+    assert found.case.numbered == (span is not None)  # a whole run, whose first row is the first
+
+
+@pytest.mark.parametrize("decimals", [4, 5])
+def test_a_kl_of_dictionaries_that_were_rounded_is_not_known(decimals: int, tmp_path: Path) -> None:
+    rows = "".join(f"{{'reward': {round(0.123456 * n, decimals)}, 'kl': 0.0}}\n" for n in range(1, 6))
+    assert any("kl" in row for row in read(tmp_path, rows).case.rows) == (decimals > 4)
 
 
 MLX = """Training:   1%|▏         | 4/300 [01:24<1:15:14, 15.25s/it, loss=0.9, it/s=0.084]
@@ -309,5 +335,7 @@ def test_blocks_of_mlx_are_read_and_what_stands_behind_its_bar_is_not(tmp_path: 
 
 
 def test_what_stands_behind_a_bar_is_read_where_there_is_nothing_else(tmp_path: Path) -> None:
+    lone = "warm-up: loss=0.5, reward=0.7\n"  # of no step
     bars = "".join(f"Training: 1%|▏| {n}/9 [01:24<1:15, 15.25s/it, reward=0.{n}, kl=0.0{n}]\n" for n in (1, 2, 3))
     assert [row["reward/mean"] for row in read(tmp_path, bars).case.rows] == [0.1, 0.2, 0.3]
+    assert [row["reward/mean"] for row in read(tmp_path, lone + bars).case.rows] == [0.7, 0.1, 0.2, 0.3]

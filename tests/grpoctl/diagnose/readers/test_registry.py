@@ -45,7 +45,9 @@ def test_a_folder_stands_for_the_one_log_in_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("log({'loss': 0.5, 'reward': 0.25})\n")
     (tmp_path / "README.md").write_text("{'loss': 0.5, 'reward': 0.25}\n")
     (tmp_path / "prices.csv").write_text("item,price\nbread,1\n")
-    (tmp_path / ".train.log.swp").write_text(LINES)
+    (tmp_path / ".train.log").write_text(LINES)
+    for name in ("tokenizer.json", "generation_config.json", "all_results.json", "vocab.json"):
+        (tmp_path / name).write_text('{"train_loss": 0.5, "reward": 0.1}')  # beside every run of Hugging Face's
     found = open_source(asked(tmp_path))
     assert (found.kind, found.source, len(found.case.rows)) == ("console", str(tmp_path / "train.log"), 2)
     (tmp_path / "more.log").write_text(LINES)
@@ -57,8 +59,30 @@ def test_a_folder_stands_for_the_one_log_in_it(tmp_path: Path) -> None:
 def test_a_folder_without_a_log_says_so_and_which_folders_are_read(files: int, tmp_path: Path) -> None:
     for number in range(files):
         (tmp_path / f"train{number}.py").write_text("log({'loss': 0.5, 'reward': 0.25})\n")
-    with pytest.raises(NotFoundError, match=rf"without a log \({files} files\); what is read is .*trainer_state.json"):
+    with pytest.raises(NotFoundError, match=r"without a log; what is read is .*trainer_state.json"):
         open_source(asked(tmp_path))
+
+
+def test_a_log_behind_many_other_files_is_found(tmp_path: Path) -> None:
+    for number in range(250):
+        (tmp_path / f"a{number}.py").touch()
+    (tmp_path / "z.LOG").write_text(LINES)
+    assert len(open_source(asked(tmp_path)).case.rows) == 2
+    for number in range(250):  # more than are looked at: that there is one log only is not known
+        (tmp_path / f"b{number}.txt").write_text("nothing\n")
+    with pytest.raises(NotFoundError, match=r"without a log among its first 200 files"):
+        open_source(asked(tmp_path))
+    (tmp_path / "b.log").write_text(LINES)
+    with pytest.raises(NotFoundError, match=r"several logs; name one of them: b\.log and more$"):
+        open_source(asked(tmp_path))
+
+
+def test_a_name_of_two_lines_makes_no_line_more(tmp_path: Path) -> None:
+    for name in ("a\nb.log", "c.log"):
+        (tmp_path / name).write_text(LINES)
+    with pytest.raises(NotFoundError, match=r"several logs") as caught:
+        open_source(asked(tmp_path))
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["run.csv", "run.tsv", "run.csv.gz"])
