@@ -38,12 +38,13 @@ def old_is_sampler(case: Case) -> bool:
 
 
 def _clipped(case: Case) -> list[float]:
-    """The share of clipped tokens of each step that has both; a log of one column has that one."""
+    """The share of clipped tokens of each step: of both sides, of the one that a log has, or as a trainer sums them."""
     shares = []
     for row in case.stage_rows:
         sides = [value for name in ("policy/clip_low", "policy/clip_high") if (value := number(row, name)) is not None]
-        if sides:
-            shares.append(sum(sides))
+        both = number(row, "policy/clip_share")
+        if sides or both is not None:
+            shares.append(sum(sides) if sides else both or 0.0)
     return shares
 
 
@@ -61,8 +62,8 @@ def _never_clips(case: Case) -> Finding | None:
     Means: not one token was clipped on any step, so epsilon and the surrogate change nothing: each rollout is learned
     from once, or the largest ratio stayed within 0.001 of 1.
 
-    Looks at: `policy/clip_low` and `policy/clip_high` on ten steps with an update or more, `policy/ratio_max`, and the
-    updates per rollout.
+    Looks at: `policy/clip_low` and `policy/clip_high`, else `policy/clip_share`, on ten steps with an update or more,
+    `policy/ratio_max`, and the updates per rollout.
 
     Confounder: a surrogate that does not clip the ratio from both sides (`reinforce`, `sapo`, `cispo`); ratios beyond
     the bound where no advantage pushes further, as in dead groups: then nothing is said.

@@ -134,9 +134,9 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     names = {column: metric for column, metric in source.columns.items() if column in header}
     counted = _counted_updates(table)
     marks = [(column, own) for column in header if (own := name_of(column)) == "update" and column != counted]
-    for column, own in [*metrics_of(tuple(header)), *marks]:
-        free = column not in names and not _numbers_rows(column) and own not in names.values()
-        if free and (column == own or _may_be(table, column, own)):
+    fitting = tuple(column for column in header if column == (own := name_of(column)) or _may_be(table, column, own))
+    for column, own in [*metrics_of(fitting), *marks]:
+        if column not in names and not _numbers_rows(column) and own not in names.values():
             names[column] = own
     words = {column for column in names if column not in source.columns and _of_words(table, column)}
     numbers = {metric for column, metric in names.items() if column not in words}
@@ -153,8 +153,10 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     return names
 
 
-def _may_be(table: Table, column: str, metric: str) -> bool:
+def _may_be(table: Table, column: str, metric: str | None) -> bool:
     """Whether the column's numbers are ones that the metric may have: a count of dead groups is no share of them."""
+    if metric is None:
+        return True
     place, percent = table.header.index(column), _in_percent(table)
     numbers = [value for _, cells in table.rows if (value := _number(cells[place].strip())) is not None]
     ours = [in_our_sense(column, value / 100 if place in percent else value) for value in numbers]

@@ -240,6 +240,11 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     frac_truncated | completions/truncated
     solve_none | groups/solved_none
     batch_solve_none | groups/solved_none
+    all_wrong_groups | groups/solved_none
+    all_wrong_group_ratio | groups/solved_none
+    all_correct_groups | groups/solved_all
+    all_correct_group_ratio | groups/solved_all
+    mixed_groups | groups/solved_some
     solve_all | groups/solved_all
     batch_solve_all | groups/solved_all
     solve_partial | groups/solved_some

@@ -175,11 +175,17 @@ def with_dead_groups(rows: StepTable, prompts: int | None) -> StepTable:
     """The rows, with the dead share of those that say of which prompts no, every or some completion is right.
 
     They are counts (rLLM), of `prompts` a step where the rest is not counted, or shares (prime-rl). Where all are 0 or
-    1 nothing tells which of the two.
+    1 nothing tells which of the two. Of what is solved by some alone only a share tells.
     """
     counted = [value for row in rows for name in _SOLVED[:2] if (value := row.get(name)) is not None]
     if not counted:
-        return rows
+        live = [value for row in rows if (value := row.get(_SOLVED[2])) is not None and math.isfinite(value)]
+        if not live or max(live) > 1.0 or all(value.is_integer() for value in live):
+            return rows
+        return [
+            row if (some := row.get(_SOLVED[2])) is None or "groups/dead" in row else {**row, "groups/dead": 1 - some}
+            for row in rows
+        ]
     shares = any(value != int(value) for value in counted if math.isfinite(value)) and max(counted) <= 1.0
     if not shares and max(counted) <= 1.0 and not any(row.get(_SOLVED[2]) for row in rows):
         return rows

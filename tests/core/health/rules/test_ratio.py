@@ -171,3 +171,11 @@ def test_clips_of_half_the_tokens_on_every_row(shares: list[float], epsilon: flo
     assert "first-step-clip" not in {one.id for one in inert_live(frozen)}  # it is known why
     whole = Settings(epsilon=epsilon, factor="sequence")
     assert all("of the sequences are" in one.summary for one in inert_live(Case(rows=rows, settings=whole)))
+
+
+def test_a_share_of_both_sides_is_looked_at_where_a_log_has_no_other() -> None:
+    """verl's pg_clipfrac; beside TRL's two sides it is not asked."""
+    none: list[Row] = [{"step": i, "policy/clip_share": 0.0} for i in range(1, 11)]
+    assert [one.id for one in inert_live(Case(rows=none))] == ["inert-clip"]
+    assert inert_live(Case(rows=[{**row, "policy/clip_share": 0.01} for row in none])) == []
+    assert inert_live(Case(rows=[{**row, "policy/clip_high": 0.01} for row in none])) == []

@@ -192,3 +192,10 @@ def test_a_count_under_the_name_of_a_share_is_left_out_and_another_column_may_be
     assert [row["groups/dead"] for row in found.case.rows] == [0.375, 0.25]
     assert not any("completions/truncated" in row for row in found.case.rows)
     assert any("columns left out (dead_groups, truncation_rate)" in note for note in found.notes)
+
+
+def test_counts_of_groups_that_all_or_none_solve_are_no_accuracy(tmp_path: Path) -> None:
+    text = "step,reward,all_correct_groups,all_wrong_groups,mixed_groups\n1,0.5,5,10,1\n2,0.6,2,2,4\n"
+    rows = read(tmp_path, text).case.rows
+    assert not any("rewards/accuracy" in row for row in rows)
+    assert [row["groups/solved_some"] for row in rows] == [1, 4]

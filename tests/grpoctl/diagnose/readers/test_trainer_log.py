@@ -179,6 +179,9 @@ def test_a_step_logged_twice_is_one_step_with_rounded_rewards() -> None:
         ([(0.7, 0.25, None), (1.0, 0.0, None)], 32, [0.95, 1.0]),  # shares
         ([(1.0, 0.0, None), (0.0, 0.0, None)], 32, [None, None]),  # one prompt, or all of them
         ([(math.nan, 4.0, None), (12.0, 4.0, None)], 32, [None, 0.5]),
+        ([(None, None, 0.75), (None, None, 1.0)], 32, [0.25, 0.0]),  # a share of groups with both
+        ([(None, None, 3.0), (None, None, 1.0)], 32, [None, None]),  # a count, of how many nobody says
+        ([(None, None, 1.0), (None, None, 0.0)], 32, [None, None]),
     ],
 )
 def test_prompts_that_none_or_all_solve_are_dead_groups(
