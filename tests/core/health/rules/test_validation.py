@@ -282,6 +282,7 @@ HUMP = [0.4 - 0.001 * (i - 15) ** 2 + WAVE[i] / 4 for i in range(40)]
         (with_truth(RISES, [0.5 * value for value in RISES]), None),  # it rises with it
         (with_truth(HUMP, HUMP), None),  # both fall
         (with_truth(RISES, [0.02 * i + 60 * WAVE[i] for i in range(40)]), None),  # too noisy to say that it stands
+        (with_truth(RISES, [0.004 * i + 0.18 * (-1) ** i for i in range(40)]), None),  # a fifth of it, and noisy
         (with_truth([0.3 + value for value in WAVE], RISES[::-1]), None),  # nothing was gained
         (with_truth([0.1, 0.4, 0.9], [0.5, 0.4, 0.2]), "weak"),
         (with_truth([0.1, 0.4, 0.9], [0.5, 0.2, 0.4]), None),
