@@ -245,6 +245,7 @@ class Notice:
 
 
 FIRST_STEPS = 3  # a log whose first row is of these begins where the run does
+MEAN_OF_MANY = 100  # steps: a lone row may be the mean of so many first ones
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -273,8 +274,9 @@ class Case:
     @property
     def begins_later(self) -> bool:
         """Whether the log begins after the run's first steps: what happened there is not in it."""
-        steps = [row["step"] or 0 for row in steps_of(self.rows)[:1]]
-        return self.excerpt or any(step > FIRST_STEPS * self.averaged_over for step in steps)
+        rows = steps_of(self.rows)
+        first = (rows[0]["step"] or 0) if rows else 0
+        return self.excerpt or first > (FIRST_STEPS * self.averaged_over if len(rows) > 1 else MEAN_OF_MANY)
 
     @property
     def stage_rows(self) -> list[Row]:

@@ -50,7 +50,7 @@ class Bounds:
 
 _OF_THE_POLICY = (
     Bounds(metric="entropy", usual=(1.15, 0.0), another=(2.0, 0.0)),
-    Bounds(metric="kl", usual=(1.5, 0.005), another=(10.0, 0.05)),
+    Bounds(metric="kl", usual=(1.5, 2e-4), another=(10.0, 0.05)),
     Bounds(metric="completions/length", usual=(1.15, 0.0), another=(1.6, 0.0)),
     Bounds(metric="completions/truncated", usual=(1.15, 0.05), another=(1.0, 0.3)),
 )
@@ -90,8 +90,8 @@ class DeadStretch:
         same, left, drifts = [], [], False
         for bounds in _OF_THE_POLICY:
             values, since = values_of(self.before, bounds.metric), values_of(self.dead[:ACROSS], bounds.metric)
-            if not values or not since:
-                continue
+            if not values or not since or not any((*values, *since)):
+                continue  # a column of zeros tells nothing
             first = values[-3 * ACROSS : -ACROSS] if len(values) > 2 * ACROSS else values[: (len(values) + 1) // 2]
             far, near, now = fmean(first), fmean(values[-ACROSS:]), fmean(since)
             if _is_beyond(far, now, bounds.another) or (bounds.metric == "kl" and now >= FAR):

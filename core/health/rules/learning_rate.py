@@ -30,7 +30,7 @@ from core.health.rules.first_updates import (
 )
 from core.health.rules.integrity import worst_integrity
 from core.health.rules.rollout_mode import contrast
-from core.health.rules.zero_kl import MOVES
+from core.health.rules.zero_kl import MOVES, courses
 from core.health.statistics import shown_p
 from core.health.steps import HOLD, acted, number, reward_gain, values_of
 
@@ -93,7 +93,8 @@ def learning_rate(case: Case) -> Sequence[Finding]:
        sqrt(r) / sqrt(3 d): with alpha / r = 2, r = 16, d = 4096 and a rate of 1e-3 that is 7e-5, 0.4 % of 0.02; at 3e-2
        it is 11 %, in few directions, where it counts for more. A reward counts as worse here where it fell by twice
        what a step's completions differ by. Of rows that are means of several steps: the reward at its floor from the
-       second row on, since the first has both in it. Of an excerpt (by its epochs): the floor on every row (weak).
+       second row on, since the first has both in it. Of a log
+       that does not begin with the run: the floor on every row (weak).
 
     Where nothing of that is found and a log says how far the updates of a rollout move the policy (`policy/kl_old`,
     verl's `ppo_kl`): 0.1 nats a token in the median of three rows or more (warning, moderate), or 0.5 on more than one
@@ -101,11 +102,12 @@ def learning_rate(case: Case) -> Sequence[Finding]:
 
     Too small: at least three evaluations with one reward and one mean length to the last digit, after 20 updates or
     more (ours draw the same way every time, so their texts are the same; certain with a KL under 1e-5, moderate without
-    one, nothing where the KL is larger or all rewards are one), or a KL that never reached 1e-7 (moderate; silent where
-    the reward rose, and for a KL of exactly 0 at 1e-4 or more), or rates whose sum is under 3e-7 (moderate: Adam moves
-    no weight by more than 3.2 times that). Silent while a warm-up is below half of the rate that is known. An info
-    (weak) where after 50 updates the KL is under 3e-4 nats, no more than half higher than in the first third of the
-    rows, and the reward no higher: dead groups give the same.
+    one, nothing where the KL is larger or all rewards are one), or a KL that never reached 1e-7 (moderate; info, weak,
+    where it is exactly 0 and no `beta` is known; silent where reward, entropy or length left their level, at a `beta`
+    of 0, and for a KL of exactly 0 at 1e-4 or more), or rates whose sum is under 3e-7 (moderate: Adam moves no weight
+    by more than 3.2 times that). Silent while a warm-up is below half of the rate that is known. An info (weak) where
+    after 50 updates the KL is under 3e-4 nats, no more than half higher than in the first third of the rows, and the
+    reward no higher: dead groups give the same.
 
     Grades of a rate that is too large:
 
@@ -316,17 +318,18 @@ def _far_at_once(case: Case) -> Finding | None:
 
 
 def _dead_at_once(case: Case) -> Finding | None:
-    """An error where a rate of LARGE or more stands beside a reward at its floor after a first row of steps; a
-    warning where an excerpt has nothing else."""
+    """An error where a rate of LARGE or more stands beside a reward at its floor after a first row of steps.
+
+    A warning where a log that does not begin with the run has nothing else. Single steps tell more
+    (core.health.rules.first_updates), and a run that never earned anything had no first row that did.
+    """
     rates, stretch = values_of(case.stage_rows[:1], "learning_rate"), dead_stretch(case)
     adam = not (case.settings.optimizer or "adam").startswith(NOT_BY_THE_RATE)
     if not adam or not rates or rates[0] < LARGE or stretch is None or stretch.paid_otherwise:
         return None
     if len(stretch.before) > 1:  # it went well for a while
         return None
-    if not case.excerpt and (
-        case.averaged_over == 1 or stretch.p is None
-    ):  # from the start on it never earned anything
+    if not (stretch.whole if case.begins_later else case.averaged_over > 1 and stretch.p is not None):
         return None
     change = (f"learning_rate={rates[0] / 100:.1g}",)
     return Finding(
@@ -335,7 +338,7 @@ def _dead_at_once(case: Case) -> Finding | None:
         summary=(
             f"a learning rate of {rates[0]:.3g} moves a weight by half of what it begins with ({WEIGHT}) or more in an "
             + (
-                "update, and nothing is earned in this excerpt"
+                "update, and nothing is earned in this log, which does not begin with the run"
                 if stretch.whole
                 else f"update, and nothing is earned from the second row on, {case.averaged_over} steps a row"
             )
@@ -359,9 +362,10 @@ def _too_small(case: Case) -> Finding | None:
     moved *= case.averaged_over
     kls = [value for row in steps if (value := number(row, "kl")) is not None]
     same = _same_evaluations(case) if max(kls, default=0.0) < MOVED else 0
-    gain = reward_gain(steps)
-    elsewhere = (gain is not None and gain[2]) or (rate >= MOVES and not any(kls))  # core.health.rules.zero_kl
+    zero = not any(kls)  # of which core.health.rules.zero_kl says more
+    elsewhere = any(course.changed for course in courses(case)) or (zero and rate >= MOVES) or case.settings.beta == 0
     still = len(kls) >= STILL and max(map(abs, kls)) < UNMOVED and not elsewhere
+    unsure = still and zero and not same and case.settings.beta is None
     rates = values_of(steps, "learning_rate")
     path = math.fsum(rates) * case.averaged_over
     tiny = len(rates) >= STILL and 0 < path < SHORTEST and max(kls, default=0.0) < MOVED
@@ -377,11 +381,12 @@ def _too_small(case: Case) -> Finding | None:
     )
     return Finding(
         id="learning-rate",
-        severity="warning",
-        summary=f"learning rate {rate:.3g} is too small to move anything: after {moved} updates {text}",
+        severity="info" if unsure else "warning",
+        summary=f"learning rate {rate:.3g} is too small to move anything: after {moved} updates {text}"
+        + (", or no KL is computed" if unsure else ""),
         evidence={"learning_rate": rate, "updates": moved, "same_evaluations": same, **kl},
         suggest=(f"learning_rate={_larger(max(rate, aim), max(kls, default=0.0)):.1g}",),
-        confidence="certain" if same and kls and rate >= aim else "moderate",
+        confidence="weak" if unsure else "certain" if same and kls and rate >= aim else "moderate",
         decider=Decider(
             question="does a larger rate move the evaluation?",
             overrides=(f"learning_rate={_larger(max(rate, aim), max(kls, default=0.0)):.1g}",),
@@ -556,7 +561,8 @@ def no_updates(table: StepTable) -> Finding | None:
     (ten: moderate) with a known `beta`, a rate of 1e-4 or more and gradients on half of the rows, while those of
     reward, entropy and length that are known stay (strong with two of them; info, weak, without a known `beta`).
 
-    Confounder: a log that does not say whether a step made an update: silent. With a KL of 0 a reference that is the
+    Confounder: a log that does not say whether a step made an update: silent; so where the reward rose at rates of 0,
+    which are rounded then. With a KL of 0 a reference that is the
     policy itself looks the same until one of them moves (`reference-mismatch` then), so both are named; a rate below
     1e-4 explains it by itself (`learning-rate`); without a known `beta` nobody may have computed a KL.
 
@@ -572,6 +578,9 @@ def no_updates(table: StepTable) -> Finding | None:
     evidence: dict[str, float | str] = {"steps": len(rows)}
     why = "no optimiser step had a finite loss"
     at_zero = sum(row.get("update") == 1 for row in rows)
+    gain = reward_gain(rows)
+    if at_zero and gain is not None and gain[2]:
+        return None  # something was learned, so the rates are rounded
     if dead:
         share = sum(dead) / len(dead)
         evidence |= {"dead": share, "discarded": sum(discarded)}

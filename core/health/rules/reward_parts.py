@@ -343,8 +343,9 @@ def component_conflict(case: Case) -> Sequence[Finding]:
     hidden = total is not None and total.z < 2 and ends[1] <= ends[0]
     words = [f"{name} {_ends(values_of(rows, name))}" for name in (*up, *down)]
     ps = [p for name in (*up, *down) if name in lines and (p := lines[name].p) * pairs < SIGNIFICANT]
+    all_lines = len(ps) == len(up) + len(down)
     prompts = any(is_answer(name) is not False for name in down)
-    confidence: Confidence = "weak" if few else "strong" if hidden and ps and not prompts else "moderate"
+    confidence: Confidence = "weak" if few else "strong" if hidden and all_lines and not prompts else "moderate"
     return (
         Finding(
             id="component-conflict",
@@ -352,7 +353,7 @@ def component_conflict(case: Case) -> Sequence[Finding]:
             summary=(
                 f"{', '.join(up)} {'rises' if len(up) == 1 else 'rise'} while {', '.join(down)} "
                 f"{'falls' if len(down) == 1 else 'fall'} over {len(rows)} rows ({'; '.join(words)}"
-                + (f"; {shown_p(max(ps))} or less each" if ps else "")
+                + (f"; {shown_p(max(ps))} or less each" if all_lines else "")
                 + "): they pull against each other"
                 + (" and the sum hides it" if hidden else "")
                 + (", or the prompts became harder" if prompts else "")

@@ -36,8 +36,7 @@ def zero_kl(case: Case) -> Sequence[Finding]:
     moved = sum(map(acted, rows)) * case.averaged_over
     if len(kls) < ROWS or any(kls) or moved < SOME or 2 * len(gradients) < len(kls) or case.settings.beta == 0:
         return ()
-    seen = [_Course(metric=metric, before=before, after=after, error=error) for metric in _OF_THE_POLICY
-            if (of := _ends(case, metric)) is not None for before, after, error in (of,)]  # fmt: skip
+    seen = courses(case)
     changed = [course for course in seen if course.changed]
     rose = any(course.metric == "reward/mean" and course.after > course.before for course in changed)
     if changed:
@@ -51,7 +50,7 @@ _OF_THE_POLICY = ("reward/mean", "entropy", "completions/length")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Course:
+class Course:
     """A column at both ends of the log, and the standard error of their difference."""
 
     metric: str
@@ -67,6 +66,14 @@ class _Course:
         return f"{self.metric} went from {self.before:.3g} to {self.after:.3g}"
 
 
+def courses(case: Case) -> list[Course]:
+    """What is known of the policy's columns: reward, entropy and length at both ends."""
+    ends = {metric: _ends(case, metric) for metric in _OF_THE_POLICY}
+    return [
+        Course(metric=metric, before=of[0], after=of[1], error=of[2]) for metric, of in ends.items() if of is not None
+    ]
+
+
 def _ends(case: Case, metric: str) -> tuple[float, float, float] | None:
     """(mean of the first fifth, of the last, standard error of their difference); None for too few rows.
 
@@ -79,7 +86,7 @@ def _ends(case: Case, metric: str) -> tuple[float, float, float] | None:
     return fmean(early), fmean(late), noise * math.sqrt(1 / len(early) + 1 / len(late))
 
 
-def _own_reference(case: Case, rows: int, changed: Sequence[_Course], *, rose: bool) -> Finding:
+def _own_reference(case: Case, rows: int, changed: Sequence[Course], *, rose: bool) -> Finding:
     """The policy moved, or its prompts changed, and the KL did not."""
     beta = case.settings.beta
     else_ = [] if beta else ["no KL is computed"]
@@ -100,7 +107,7 @@ def _own_reference(case: Case, rows: int, changed: Sequence[_Course], *, rose: b
     )
 
 
-def _other_weights(case: Case, rows: int, step: tuple[float, float], seen: Sequence[_Course], *, sure: bool) -> Finding:
+def _other_weights(case: Case, rows: int, step: tuple[float, float], seen: Sequence[Course], *, sure: bool) -> Finding:
     """Gradients and a rate that moves weights, and nothing of the policy knows of it."""
     rate, gradient = step
     known = bool(case.settings.beta)

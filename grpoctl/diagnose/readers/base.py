@@ -16,6 +16,10 @@ from core.health.finding import StepTable
 from core.metrics import declared
 
 _SHARES = ("groups/right", "policy/clip_share", "sampler/masked")  # of foreign logs
+MANY, SOME_WRONG = (
+    10,
+    0.1,
+)  # values of a column, and the share of them: with more that a metric cannot have, it is another metric's
 _SLACK = 1e-6  # of a mean of shares in float32
 _NOT_NEGATIVE = (
     "entropy", "grad_norm", "learning_rate", "temperature", "eval/temperature", "samples", "completions/longest",
@@ -39,6 +43,7 @@ class Source:
     columns: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     live: bool = False
+    glance: bool = False  # it is one of a folder's files: only its beginning is looked at, to say whether it is a log
 
     @property
     def mapped_by(self) -> str:
@@ -129,9 +134,14 @@ def without_impossible(rows: StepTable) -> tuple[StepTable, list[str]]:
     if not why:
         return rows, []
 
-    def is_wrong(name: str, value: float | None) -> bool:
-        return name in why and value is not None and impossible(name, value) is not None
+    wrong = {name: sum(impossible(name, value) is not None for value in values[name]) for name in why}
+    other = {  # something else is called so
+        name for name in why if len(values[name]) >= MANY and wrong[name] > SOME_WRONG * len(values[name])
+    }
 
-    counts = {name: sum(is_wrong(name, value) for value in values[name]) for name in why}
+    def is_wrong(name: str, value: float | None) -> bool:
+        return name in why and value is not None and (name in other or impossible(name, value) is not None)
+
+    counts = {name: len(values[name]) if name in other else wrong[name] for name in why}
     notes = [f"{name}: {counts[name]} of {len(values[name])} values left out: {why[name]}" for name in why]
     return [{name: value for name, value in row.items() if not is_wrong(name, value)} for row in rows], notes

@@ -31,6 +31,7 @@ _SUMMARY = "train_runtime"
 _COUNTERS = ("step", "num_tokens")  # no two steps of a run have the same; `epoch` is rounded
 _TIMED = re.compile(r"step_time|profiling/.+|.+_runtime|.+_per_second")
 _ENOUGH = 3  # different dictionaries in a row, before copies of them are taken for copies
+_GLANCED_AT = 5_000  # lines of each of a folder's files
 _LOOKED_AT = 200_000  # lines in which the first metric is looked for
 _A_HEAD = 4  # lines of one kind: a configuration that several processes print is no course
 _BY_ORDER = "the log has no step numbers: a row is counted as one step"
@@ -42,7 +43,7 @@ _OF_RATE = 0.0005  # steps a second, or of them: a summary has three decimals, n
 _FIRST, _FEWEST_ROWS, _MOST_STEPS = 1.6, 3, 10_000_000  # spacings before a run's first row; rows that show one; steps
 _BEFORE = 10  # rows: fewer may be rounding
 _AN_EXCERPT = "; by its epoch the first is not the run's first"
-_DECIMALS = 4
+_DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
 _TOO_SMALL = ("learning_rate", "beta", "kl")
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
@@ -110,7 +111,7 @@ class _Console:
         if source.path is None or not source.path.is_file() or not is_text(source.path):
             return False
         parser = LineParser(source.columns)
-        lines = islice(_lines(source.path, []), _LOOKED_AT)
+        lines = islice(_lines(source.path, []), _GLANCED_AT if source.glance else _LOOKED_AT)
         return any(logged.cells for line in lines for logged in parser.feed(line)) or any(parser.finish())
 
     def read(self, source: Source) -> Reading:
@@ -263,25 +264,26 @@ def _form_of(log: _Log) -> Form:
 def _in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> list[Logged]:
     """The rows of a form as one course, one row a step."""
     if form not in ("pairs", "table"):
-        names = {name for entry in logged for name in entry.cells} if _have_few_decimals(logged) else set()
-        return _without_rounded(logged, names)
+        few = len(logged) >= _SHOWN_BY and _have_few_decimals(logged)
+        return _without_rounded(logged, {name for entry in logged for name in entry.cells} if few else set())
     course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(_without_bars(logged))
     return _without_rounded(course, rounded)
 
 
 def _have_few_decimals(logged: Sequence[Logged]) -> bool:
-    """Whether whoever printed the rows rounded every number to four decimals: a KL of 0.0 may be 1e-5 then."""
-    numbers = [
-        value for entry in logged for value in entry.cells.values() if value is not None and math.isfinite(value)
-    ]
-    return all(round(value, _DECIMALS) == value for value in numbers)
+    """Whether whoever printed the rows rounded their metrics to four decimals: a KL of 0.0 may be 1e-5 then."""
+    names = {name for entry in logged for name in entry.cells if name_of(name) not in (None, *_TOO_SMALL)}
+    numbers = [value for entry in logged for name in names if (value := entry.cells.get(name)) is not None]
+    return all(round(value, _DECIMALS) == value for value in numbers if math.isfinite(value))
 
 
 def _without_bars(logged: Sequence[Logged]) -> Sequence[Logged]:
-    """The lines without what stands behind progress bars, where others number their steps and have rewards."""
-    others = [entry for entry in logged if not entry.in_bar]
-    told = any(entry.step is not None for entry in others) and _is_of_rewards(others)
-    return others if told else logged
+    """The lines without what stands behind progress bars, where lines with steps of their own tell all of it."""
+    lines = [entry for entry in logged if not entry.in_bar]
+    told = {name_of(name) for entry in lines for name in entry.cells}
+    behind = {name_of(name) for entry in logged if entry.in_bar for name in entry.cells} - {None, "step"}
+    steps = {entry.step for entry in lines if entry.step is not None}
+    return lines if len(steps) > 1 and behind <= told and "reward/mean" in told else logged
 
 
 def _joined(logged: Sequence[Logged]) -> list[Logged]:
@@ -449,11 +451,12 @@ def _steps_of_a_row(logged: Sequence[Logged], training: Sequence[Logged]) -> int
     seconds, rate, end = summary
     apart, off = (known[-1] - known[0]) / (len(known) - 1), max(_OF_RATE, _OF_RATE * rate)
     most = seconds * (rate + off)
-    if not 0 < known[0] < _FIRST * apart or most > _MOST_STEPS:
+    if not (2 - _FIRST) * apart < known[0] < _FIRST * apart or most > _MOST_STEPS:
         return None
     least, by_epochs = seconds * (rate - off), seconds * rate * apart / end
+    rounded = off / rate + _CLOSEST / ((len(known) - 1) * apart) + _CLOSEST / end  # of the rate, and of the epochs
     spans = range(math.floor(least / (len(known) + 1)) + 1, math.floor(most / len(known)) + 1)
-    near = [span for span in spans if abs(span - by_epochs) <= 0.5 + off / rate * by_epochs]
+    near = [span for span in spans if abs(span - by_epochs) <= 0.5 + rounded * by_epochs]
     return near[0] if len(near) == 1 else None
 
 
@@ -473,6 +476,8 @@ def _is_excerpt(training: Sequence[Logged]) -> bool:
     epochs = [epoch for entry in rewarded or training if (epoch := entry.cells.get("epoch")) is not None]
     if len(epochs) < 2 or len(epochs) < len(rewarded or training) or not all(map(math.isfinite, epochs)):
         return False
+    if all(epoch.is_integer() for epoch in epochs):
+        return False  # counted, from 0 or from 1
     apart = max((epochs[-1] - epochs[0]) / (len(epochs) - 1), _CLOSEST)
     return all(a <= b for a, b in pairwise(epochs)) and epochs[0] > _BEFORE * apart
 

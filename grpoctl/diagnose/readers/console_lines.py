@@ -76,8 +76,10 @@ _STEPS_APART = re.compile(
 _EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|迭代|ステップ)\s?[:：=]?\s?(\d{1,9})")
 _MEAN_OF = re.compile(r"(?<=\w):\s*(?:mean|avg)\s*[=:]\s*(?=[-+.\d])", re.IGNORECASE)  # Entropy: mean=0.37, min=0.03
 _MEAN_AND_SD = re.compile(  # Total Rewards:  μ=0.289, σ=0.039, cov=100.00% of one function
-    r"(?:[•*-]\s*)?(\w[\w -]{0,60}):\s*μ\s*=\s*([-+.\d]+),\s*σ\s*=\s*([-+.\d]+)(,\s*cov\s*=)?"
+    rf"(?:[•*-]\s*)?(\w[\w -]{{0,60}}):\s*μ\s*=\s*({_NUMBER}),\s*σ\s*=\s*({_NUMBER})(,\s*cov\s*=)?"
 )
+_OF_LENGTHS = re.compile(r"^\s*[•*-]\s*(Avg tokens|Hit limit):\s*([.\d]+%?)\s*$")  # beside them: settings are spelt so
+_MLX = {"Avg tokens": "completions/mean_length", "Hit limit": "completions/clipped_ratio"}
 _PAIRED = re.compile(r"\(\s*(['\"])([\w/@. -]{1,100})\1\s*,\s*([^(),]{1,40})\)")  # ('kl', 0.02), of a printed list
 _OF_COMPLETIONS = re.compile(  # rewards=['0.8', '0.01'] of a step; rewards: tensor([-1., 0.5]); advantages is [0. 0.]
     r"(?<!eval )(?<!val )(?<!test )\b(rewards|advantages)\s*(?:[=:]|is)\s*"
@@ -391,11 +393,7 @@ class LineParser:
 
     def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
         """`reward=0.5`, `KL: 0.02`, `reward 0.5 | KL 0.02`, and a box's `| reward | 0.5 |`."""
-        words = _OF_COMPLETIONS.sub(_told_by_list, text) if "rewards" in text or "advantages" in text else text
-        words = _unwrapped(words)
-        words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
-        words = _MEAN_OF.sub(": ", words)
-        words = _MEAN_AND_SD.sub(_told_by_mean, words) if "μ" in words else words
+        words = _respelled(text)
         named = self._named_in(number, words)
         if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
             self._note_moves(number, text, named)
@@ -601,12 +599,24 @@ def _told_by_list(match: re.Match[str]) -> str:
     return " ".join(f"{name}={value!r}," for name, value in cells.items()) or match[0]
 
 
+def _respelled(text: str) -> str:
+    """The text with lists, tensors, tuples and means spelt as `NAME: NUMBER`."""
+    words = _OF_COMPLETIONS.sub(_told_by_list, text) if "rewards" in text or "advantages" in text else text
+    words = _unwrapped(words)
+    words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
+    words = _MEAN_OF.sub(": ", words)
+    words = _MEAN_AND_SD.sub(_told_by_mean, words) if "μ" in words else words
+    length = _OF_LENGTHS.match(words)
+    return words if length is None else f"{_MLX[length[1]]}: {length[2]}"
+
+
 def _told_by_mean(match: re.Match[str]) -> str:
     """The pairs that stand for `NAME: μ=0.3, σ=0.1`; one with a coverage is of one reward function (mlx-lm-lora)."""
     name, mean, sd, of_function = match.groups()
     if of_function:
         return f"rewards/{'_'.join(name.split())}: {mean} cov="
-    return f"{name}: {mean}, {'group_reward_std' if name.lower().startswith('group') else f'{name} std'}: {sd}"
+    of_groups = name.lower().startswith("group reward")
+    return f"{name}: {mean}, {'group_reward_std' if of_groups else f'{name} std'}: {sd}"
 
 
 def _dictionaries(text: str) -> Iterator[tuple[int, int, Cells]]:

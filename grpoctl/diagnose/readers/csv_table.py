@@ -20,7 +20,7 @@ from pathlib import Path
 from core.errors import GrpoError, SpecError
 from core.health.case import Case
 from core.health.finding import StepTable
-from grpoctl.diagnose.readers.base import Reading, Source, impossible
+from grpoctl.diagnose.readers.base import SOME_WRONG, Reading, Source, impossible
 from grpoctl.diagnose.readers.metric_names import STEPS, in_our_sense, metrics_of, name_of
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
 from grpoctl.diagnose.readers.trainer_log import bounded_by, span_of
@@ -70,6 +70,13 @@ class _Csv:
         aside = [column for column in table.header if column and column not in names]
         own = _counted_updates(table)
         left = [c for c in aside if c != own and (not _numbers_rows(c) or _STEP in names.values())]
+        more += [
+            f"{column} is left out: as {metric} it has values that are none"
+            for column in left
+            if (metric := name_of(column)) is not None
+            and metric not in ("step", "update")
+            and not _may_be(table, column, metric, _in_percent(table))
+        ]
         if left:
             tail = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
             more.append(f"columns left out ({', '.join(left[:_NAMED])}{tail}): {source.how_to_map} takes one in")
@@ -134,7 +141,10 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     names = {column: metric for column, metric in source.columns.items() if column in header}
     counted = _counted_updates(table)
     marks = [(column, own) for column in header if (own := name_of(column)) == "update" and column != counted]
-    fitting = tuple(column for column in header if column == (own := name_of(column)) or _may_be(table, column, own))
+    percent = _in_percent(table)
+    fitting = tuple(
+        column for column in header if column == (own := name_of(column)) or _may_be(table, column, own, percent)
+    )
     for column, own in [*metrics_of(fitting), *marks]:
         if column not in names and not _numbers_rows(column) and own not in names.values():
             names[column] = own
@@ -153,14 +163,17 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     return names
 
 
-def _may_be(table: Table, column: str, metric: str | None) -> bool:
-    """Whether the column's numbers are ones that the metric may have: a count of dead groups is no share of them."""
+def _may_be(table: Table, column: str, metric: str | None, percent: frozenset[int]) -> bool:
+    """Whether the column's numbers are ones that the metric may have: a count of dead groups is no share of them.
+
+    A few that it cannot have are mistakes, and are told with their lines.
+    """
     if metric is None:
         return True
-    place, percent = table.header.index(column), _in_percent(table)
+    place = table.header.index(column)
     numbers = [value for _, cells in table.rows if (value := _number(cells[place].strip())) is not None]
     ours = [in_our_sense(column, value / 100 if place in percent else value) for value in numbers]
-    return all(impossible(metric, value) is None for value in ours)
+    return sum(impossible(metric, value) is not None for value in ours) <= SOME_WRONG * len(ours)
 
 
 def _of_words(table: Table, column: str) -> bool:

@@ -231,10 +231,6 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     gen_len | completions/length
     mean_length | completions/length
     avg_length | completions/length
-    avg_tokens | completions/length
-    min_tokens | completions/shortest
-    max_tokens | completions/longest
-    hit_limit | completions/truncated
     clipped_ratio | completions/truncated
     truncation_rate | completions/truncated
     frac_truncated | completions/truncated

@@ -39,7 +39,8 @@ STANDARD_INPUT = "-"
 _OF_FILES = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz", ".db")
 _OF_LOGS = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz", ".out", ".err", ".ipynb", ".html")
 _OF_A_MODEL = re.compile(
-    r"(config|results|vocab|index|map|tokens|requirements)\.(json|txt)$|^(tokenizer|merges|preprocessor)"
+    r"^(?:.*_)?config\.json$|^(?:(?:all|train|eval)_results|vocab|added_tokens|special_tokens_map|.*\.index|tokenizer.*)\.json$"
+    r"|^(?:merges|requirements)\.txt$"
 )
 _MOST_FILES, _NAMED = 200, 6  # files of a folder that are looked at, and logs that a message names
 _LONGEST = 255  # characters of a name
@@ -144,10 +145,10 @@ def _only_log(source: Source) -> Source:
     with storage_errors("read", folder):
         files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _OF_LOGS and path.is_file())
     files = [path for path in files if not path.name.startswith(".") and not _OF_A_MODEL.search(path.name)]
-    inside = [replace(source, name=str(path), path=path) for path in files[:_MOST_FILES]]
+    inside = [replace(source, name=str(path), path=path, glance=True) for path in files[:_MOST_FILES]]
     logs = [one for one in inside if _is_log(one)]
     if len(logs) == 1 and len(files) == len(inside):
-        return logs[0]
+        return replace(logs[0], glance=False)
     if not logs:
         kinds = "a run of ours, or one with trainer_state.json, event files, mlflow.db or one log"
         among = "" if len(files) == len(inside) else f" among its first {len(inside)} files"

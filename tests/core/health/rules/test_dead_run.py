@@ -218,7 +218,14 @@ def test_a_log_that_begins_later_may_have_lost_its_policy_before() -> None:
     assert "before this log begins" not in found.summary
 
 
-@pytest.mark.parametrize("now", [{"entropy": 1.45}, {"kl": 0.03}, {"completions/length": 110.0}])
+@pytest.mark.parametrize("column", ["entropy", "kl"])
+def test_a_column_of_zeros_tells_nothing_of_the_policy(column: str) -> None:
+    alive, dead = rows(*[0.4, 0.5] * 10, **{column: 0.0}), rows(*[0.0] * 20, **{column: 0.0})
+    (found,) = dead_run(Case(rows=[*alive, *({**row, "step": 20 + (row["step"] or 0)} for row in dead)]))
+    assert "lost on the way, or what pays it changed" in found.summary
+
+
+@pytest.mark.parametrize("now", [{"entropy": 1.45}, {"kl": 0.03}, {"kl": 0.016}, {"completions/length": 110.0}])
 def test_a_column_that_moved_a_little_tells_neither(now: dict[str, float]) -> None:
     (found,) = dead_run(falls_dead(**now))
     assert "lost on the way, or what pays it changed" in found.summary

@@ -349,7 +349,10 @@ STANDS = [0.4, 0.42, 0.39, 0.41, 0.4, 0.41, 0.4, 0.39, 0.42, 0.4, 0.4, 0.41]
     ("table", "found"),
     [
         (evaluated(RISING, STANDS), True),
-        (evaluated([0.3, 0.32, 0.3, 0.9, 0.3, 0.31, 0.9, 0.3, 0.9, 0.35, 0.9, 0.33], STANDS), False),  # as chance may have it
+        (
+            evaluated([0.3, 0.32, 0.3, 0.9, 0.3, 0.31, 0.9, 0.3, 0.9, 0.35, 0.9, 0.33], STANDS),
+            False,
+        ),  # as chance may have it
         (evaluated([0.98, 1.0] * 6, STANDS), True),  # known by heart
         (evaluated(RISING, [value + 0.02 * i for i, value in enumerate(STANDS)]), False),  # it rises as well
         (evaluated([0.5, 0.52] * 6, STANDS), False),  # nothing was learned

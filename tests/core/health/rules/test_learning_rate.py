@@ -423,7 +423,37 @@ def test_a_huge_rate_beside_a_run_that_is_dead_after_its_first_row_of_steps() ->
     dead = means(0.03)[1:]  # of a log that begins in the middle: it may have earned something before
     (found,) = learning_rate(Case(rows=dead, excerpt=True))
     assert (found.severity, found.confidence) == ("warning", "weak")
-    assert learning_rate(Case(rows=dead)) == ()
+    assert learning_rate(Case(rows=[{**row, "step": row["step"] / 10} for row in dead[1:]])) == ()  # type: ignore[operator]
+    later = [{**row, "step": 500 + i} for i, row in enumerate(dead)]
+    assert [one.confidence for one in learning_rate(Case(rows=later))] == ["weak"]
+    fell = [{**row, "step": i} for i, row in enumerate(means(0.03), 1)]
+    assert learning_rate(Case(rows=fell, excerpt=True)) == ()  # it earned something in the first of single steps
+
+
+def at_zero_kl(**more: float) -> list[Row]:
+    """Thirty steps at 1e-6 with a KL of exactly 0."""
+    known = {"learning_rate": 1e-6, "kl": 0.0, "entropy": 1.2, **more}
+    return [{"step": i, "update": 1, "reward/mean": 0.3 + 0.02 * (-1) ** i, **known} for i in range(1, 31)]
+
+
+def test_a_kl_of_exactly_zero_tells_of_a_small_rate_where_a_beta_says_that_there_is_one() -> None:
+    def graded(rows: list[Row], beta: float | None) -> list[tuple[str, str]]:
+        return [(one.severity, one.confidence) for one in learning_rate(Case(rows=rows, settings=Settings(beta=beta)))]
+
+    assert graded(at_zero_kl(), 0.04) == [("warning", "moderate")]
+    assert graded(at_zero_kl(), None) == [("info", "weak")]  # or nobody computes it
+    assert graded(at_zero_kl(), 0.0) == []
+    assert graded(at_zero_kl(kl=1e-9), None) == [("warning", "moderate")]  # it is computed
+    moved: list[Row] = [{**row, "entropy": 1.2 - 0.02 * (row["step"] or 0.0)} for row in at_zero_kl()]
+    assert graded(moved, 0.04) == []
+
+
+def test_a_reward_that_rose_at_rates_of_zero_had_others_that_are_rounded_away() -> None:
+    rows: list[Row] = [
+        {"step": i, "update": 1, "learning_rate": 0.0, "reward/mean": 0.3 + 0.01 * i} for i in range(1, 31)
+    ]
+    assert no_updates(rows) is None
+    assert no_updates([{**row, "reward/mean": 0.3} for row in rows]) is not None
 
 
 @pytest.mark.parametrize(

@@ -306,3 +306,12 @@ def test_a_sum_that_rose_and_settled_hides_nothing() -> None:
     (found,) = component_conflict(Case(rows=rose))
     assert found.confidence == "moderate"
     assert "hides" not in found.summary
+
+
+def test_a_part_that_settled_beside_one_that_is_a_line_has_no_p() -> None:
+    rows = table(
+        rewards__correct=climb(0.2, 0.6, 40), rewards__format=settled(0.6, 0.2, 8), reward__mean=climb(1, 0.6, 40)
+    )
+    (found,) = component_conflict(Case(rows=rows))
+    assert found.confidence == "moderate"
+    assert "or less each" not in found.summary

@@ -56,3 +56,15 @@ def test_only_the_values_that_cannot_be_are_left_out() -> None:
     assert first.startswith("grad_norm: 2 of 3 values")
     assert second.startswith("completions/valid: 1 of 2 values")
     assert without_impossible(rows[:1]) == (rows[:1], [])
+
+
+def test_a_column_of_which_many_values_cannot_be_is_another_metrics() -> None:
+    """A count under a share's name: what is 0 or 1 of it is no share either."""
+    counts: list[Row] = [{"step": i, "completions/truncated": float(i % 4)} for i in range(1, 21)]
+    kept, notes = without_impossible(counts)
+    assert not any("completions/truncated" in row for row in kept)
+    assert notes[0].startswith("completions/truncated: 20 of 20 values left out")
+    one_wrong: list[Row] = [{"step": i, "completions/truncated": 1.5 if i == 3 else 0.5} for i in range(1, 21)]
+    kept, notes = without_impossible(one_wrong)
+    assert sum("completions/truncated" in row for row in kept) == 19
+    assert notes[0].startswith("completions/truncated: 1 of 20 values left out")

@@ -205,7 +205,8 @@ def test_a_kl_that_is_rounded_away_is_not_known(tmp_path: Path) -> None:
     [
         (("0.85",), False),  # of one row nobody knows
         (("0.5", "0.51", "0.52"), True),
-        (("1.0", "1.0", "1.0"), True),  # 0.01 apart at most, as older versions round
+        (("1.2", "1.2", "1.2"), True),  # 0.01 apart at most, as older versions round
+        (("1", "1", "1"), False),  # counted from 1
         (("0.5", "0.01", "0.02"), False),  # it goes back: of two runs
         (("nan", "0.51", "0.52"), False),
         (("0.01", "0.02", "0.03"), False),
@@ -295,7 +296,9 @@ def test_a_runs_summary_tells_how_many_steps_a_row_is_of(log: str, span: int | N
 
 @pytest.mark.parametrize("decimals", [4, 5])
 def test_a_kl_of_dictionaries_that_were_rounded_is_not_known(decimals: int, tmp_path: Path) -> None:
-    rows = "".join(f"{{'reward': {round(0.123456 * n, decimals)}, 'kl': 0.0}}\n" for n in range(1, 6))
+    rows = "".join(
+        f"{{'reward': {round(0.123456 * n, decimals)}, 'kl': 0.0, 'learning_rate': 1.234e-06}}\n" for n in range(1, 6)
+    )
     assert any("kl" in row for row in read(tmp_path, rows).case.rows) == (decimals > 4)
 
 
@@ -332,6 +335,21 @@ def test_blocks_of_mlx_are_read_and_what_stands_behind_its_bar_is_not(tmp_path: 
     assert (rows[0]["reward/group_std"], rows[0]["kl"], rows[0]["learning_rate"]) == (0.021, 0.0, 1e-5)
     assert (rows[0]["completions/length"], rows[0]["completions/truncated"]) == (217.5, 0.5)
     assert rows[0]["rewards/my_format"] == -0.289
+
+
+@pytest.mark.parametrize("line", ["eval at step 2: eval_reward=0.4 entropy=0.3", "step 2: entropy=0.5 grad_norm=1.5"])
+def test_lines_that_tell_less_than_the_bars_leave_them(line: str, tmp_path: Path) -> None:
+    bars = "".join(f"Training: 1%|▏| {n}/9 [01:24<1:15, 15.25s/it, reward=0.{n}, kl=0.0{n}]\n" for n in (1, 2, 3))
+    rows = read(
+        tmp_path, f"{bars}{line}\n{bars.replace('reward=0.', 'reward=0.5')}{line.replace('2', '4')}\n"
+    ).case.rows
+    assert sum("reward/mean" in row for row in rows) > 2
+
+
+def test_a_limit_of_tokens_is_a_setting(tmp_path: Path) -> None:
+    head = "Config: max_tokens=512 temperature=0.7\n  max_tokens: 512\nSamplingParams(max_tokens=512, min_tokens=0)\n"
+    found = read(tmp_path, head + "".join(f"step {n}: reward=0.{n} kl=0.01\n" for n in range(1, 6)))
+    assert [row["step"] for row in found.case.rows] == [1, 2, 3, 4, 5]
 
 
 def test_what_stands_behind_a_bar_is_read_where_there_is_nothing_else(tmp_path: Path) -> None:
