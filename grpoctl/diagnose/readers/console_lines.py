@@ -79,7 +79,7 @@ _MEAN_AND_SD = re.compile(  # Total Rewards:  μ=0.289, σ=0.039, cov=100.00% of
     rf"(?:[•*-]\s*)?(\w[\w -]{{0,60}}):\s*μ\s*=\s*({_NUMBER}),\s*σ\s*=\s*({_NUMBER})(,\s*cov\s*=)?"
 )
 _OF_LENGTHS = re.compile(r"^\s*[•*-]\s*(Avg tokens|Hit limit):\s*([.\d]+%?)\s*$")  # beside them: settings are spelt so
-_MLX = {"Avg tokens": "completions/mean_length", "Hit limit": "completions/clipped_ratio"}
+_MLX = {"Avg tokens": "completions/length", "Hit limit": "completions/truncated"}
 _PAIRED = re.compile(r"\(\s*(['\"])([\w/@. -]{1,100})\1\s*,\s*([^(),]{1,40})\)")  # ('kl', 0.02), of a printed list
 _OF_COMPLETIONS = re.compile(  # rewards=['0.8', '0.01'] of a step; rewards: tensor([-1., 0.5]); advantages is [0. 0.]
     r"(?<!eval )(?<!val )(?<!test )\b(rewards|advantages)\s*(?:[=:]|is)\s*"

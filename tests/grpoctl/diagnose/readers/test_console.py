@@ -337,7 +337,14 @@ def test_blocks_of_mlx_are_read_and_what_stands_behind_its_bar_is_not(tmp_path: 
     assert rows[0]["rewards/my_format"] == -0.289
 
 
-@pytest.mark.parametrize("line", ["eval at step 2: eval_reward=0.4 entropy=0.3", "step 2: entropy=0.5 grad_norm=1.5"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "eval at step 2: eval_reward=0.4 entropy=0.3",
+        "step 2: entropy=0.5 grad_norm=1.5",
+        "step 2: reward=0.5 entropy=0.5",  # and no KL
+    ],
+)
 def test_lines_that_tell_less_than_the_bars_leave_them(line: str, tmp_path: Path) -> None:
     bars = "".join(f"Training: 1%|▏| {n}/9 [01:24<1:15, 15.25s/it, reward=0.{n}, kl=0.0{n}]\n" for n in (1, 2, 3))
     rows = read(
