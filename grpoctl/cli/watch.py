@@ -72,6 +72,7 @@ def watch(
         settings=pairs("--set", settings or ()),
     )
     shown: dict[str, Finding] = {}
+    told: set[str] = set()
     seen, grown_at = None, time.monotonic()
     while True:
         ended = run is not None and not _is_under_way(run)  # before the rows: what is written before the end is in them
@@ -80,7 +81,7 @@ def watch(
         if state != seen:
             grown_at = begun
         if state != seen or not state or ended:  # what is no file (mlflow:RUN_ID) may have grown unseen
-            shown = look(request, shown, command, ended=ended, waits=seen is None)
+            shown = look(request, shown, command, ended=ended, told=told)
         seen = state
         if any(finding.severity in limit for finding in shown.values()):
             raise typer.Exit(exits.FINDING)
@@ -95,17 +96,19 @@ def look(
     command: list[str] | None,
     *,
     ended: bool = False,
-    waits: bool = True,
+    told: set[str] | None = None,
 ) -> dict[str, Finding]:
     """The findings as they are now; those that came or went are told. What cannot be read yet is waited for.
 
-    What only a whole run can show is left out until it has ended. `waits`: say so, where it is waited for.
+    What only a whole run can show is left out until it has ended. `told`: why it was waited for so far, each said once.
     """
     try:
         diagnosis = diagnosis_of(open_source(request), name=request.name)
     except NotFoundError as error:
-        if waits:
+        if told is None or str(error) not in told:
             console.print_note(f"waiting: {error}")
+        if told is not None:
+            told.add(str(error))
         return dict(shown)
     now = {one.id: one for one in diagnosis.findings if ended or one.id not in OF_WHOLE_RUNS}
     for id_, finding in now.items():

@@ -593,9 +593,9 @@ def no_updates(table: StepTable) -> Finding | None:
     return Finding(
         id="no-updates",
         severity="warning",
-        summary=f"no update moved anything in {len(rows)} steps: {why}"
+        summary=f"no update moved anything on {len(rows)} rows: {why}"
         if at_zero
-        else f"no update was made in {len(rows)} steps, so nothing was learned: {why}",
+        else f"no update was made on {len(rows)} rows, so nothing was learned: {why}",
         evidence=evidence,
         confidence="moderate" if len(rows) < ENOUGH else "strong",
     )

@@ -251,7 +251,7 @@ def lost_rewards(case: Case) -> Sequence[Finding]:
     if not lost:
         return ()
     every, first = len(lost) == len(rows), int(lost[0]["step"] or 0)
-    where = f"on {len(lost)} of {len(rows)} steps" if len(rows) > 1 else "on the only step"
+    where = f"on {len(lost)} of {len(rows)} rows" if len(rows) > 1 else "on the only step"
     return (
         Finding(
             id="lost-rewards",

@@ -121,3 +121,15 @@ def test_a_file_without_a_suffix_is_waited_for_in_its_folder(grpoctl: Grpoctl) -
     said = grpoctl("watch", "./later", "--idle", "0")
     assert said.code == 0
     assert "waiting" in said.err
+
+
+def test_why_a_folder_is_waited_for_is_said_once(tmp_path: Path, dead: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One log in it is read; when a second comes nobody knows which is meant."""
+    request, told = Source(name=str(tmp_path), path=None), set[str]()
+    shown = command.look(request, {}, None, told=told)
+    assert "dead-run" in shown
+    (tmp_path / "second.log").write_text((tmp_path / dead).read_text())
+    capsys.readouterr()
+    for _ in range(2):
+        assert command.look(request, shown, None, told=told) == shown
+    assert capsys.readouterr().err.count("waiting: ") == 1
