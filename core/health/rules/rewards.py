@@ -251,7 +251,8 @@ def lost_rewards(case: Case) -> Sequence[Finding]:
     if not lost:
         return ()
     every, first = len(lost) == len(rows), int(lost[0]["step"] or 0)
-    where = f"on {len(lost)} of {len(rows)} rows" if len(rows) > 1 else "on the only step"
+    what = "steps" if case.averaged_over == 1 else "rows"
+    where = f"on {len(lost)} of {len(rows)} {what}" if len(rows) > 1 else "on the only step"
     return (
         Finding(
             id="lost-rewards",
