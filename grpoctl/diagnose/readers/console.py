@@ -264,7 +264,7 @@ def _form_of(log: _Log) -> Form:
 def _in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> list[Logged]:
     """The rows of a form as one course, one row a step."""
     if form not in ("pairs", "table"):
-        few = len(logged) >= _SHOWN_BY and _have_few_decimals(logged)
+        few = form == "dictionary" and len(logged) >= _SHOWN_BY and _have_few_decimals(logged)
         return _without_rounded(logged, {name for entry in logged for name in entry.cells} if few else set())
     course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(_without_bars(logged))
     return _without_rounded(course, rounded)
@@ -272,9 +272,12 @@ def _in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> lis
 
 def _have_few_decimals(logged: Sequence[Logged]) -> bool:
     """Whether whoever printed the rows rounded their metrics to four decimals: a KL of 0.0 may be 1e-5 then."""
-    names = {name for entry in logged for name in entry.cells if name_of(name) not in (None, *_TOO_SMALL)}
-    numbers = [value for entry in logged for name in names if (value := entry.cells.get(name)) is not None]
-    return all(round(value, _DECIMALS) == value for value in numbers if math.isfinite(value))
+    return all(
+        value is None or not math.isfinite(value) or round(value, _DECIMALS) == value
+        for entry in logged
+        for name, value in entry.cells.items()
+        if name_of(name) not in (None, *_TOO_SMALL)
+    )
 
 
 def _without_bars(logged: Sequence[Logged]) -> Sequence[Logged]:
