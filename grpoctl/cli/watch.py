@@ -105,9 +105,9 @@ def look(
     try:
         diagnosis = diagnosis_of(open_source(request), name=request.name)
     except NotFoundError as error:
-        if told is None or str(error) not in told:
+        told = set() if told is None else told
+        if str(error) not in told:
             console.print_note(f"waiting: {error}")
-        if told is not None:
             told.add(str(error))
         return dict(shown)
     now = {one.id: one for one in diagnosis.findings if ended or one.id not in OF_WHOLE_RUNS}

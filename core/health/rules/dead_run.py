@@ -339,13 +339,8 @@ def _reasons(case: Case, stretch: DeadStretch) -> list[str]:
         p = "" if stretch.p is None else f", {shown_p(stretch.p)} by chance"
         earned = fmean(values_of(stretch.before, "reward/mean"))
         same, left = stretch.across()
-        why = (
-            _SAME.format(", ".join(same))
-            if stretch.paid_otherwise
-            else _LOST.format(", ".join(left))
-            if left
-            else _EITHER
-        )
+        lost = _LOST.format(", ".join(left)) if left else _EITHER
+        why = _SAME.format(", ".join(same)) if stretch.paid_otherwise else lost
         reasons.append(f"before, a step earned {earned:.3g} on average{p}: {why}")
     if _cut(dead) >= ALL_CUT:
         at = "" if limit is None else f" at {limit} tokens"

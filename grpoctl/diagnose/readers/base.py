@@ -16,10 +16,8 @@ from core.health.finding import StepTable
 from core.metrics import declared
 
 _SHARES = ("groups/right", "policy/clip_share", "sampler/masked")  # of foreign logs
-MANY, SOME_WRONG = (
-    10,
-    0.1,
-)  # values of a column, and the share of them: with more that a metric cannot have, it is another metric's
+SOME_WRONG = 0.1  # of a column's values: with more that a metric cannot have, it is another metric's
+MANY = 10  # values: of fewer no share says that
 _SLACK = 1e-6  # of a mean of shares in float32
 _NOT_NEGATIVE = (
     "entropy", "grad_norm", "learning_rate", "temperature", "eval/temperature", "samples", "completions/longest",

@@ -89,9 +89,8 @@ _NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,8}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{_NUMBER})\s*")
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
-_KEPT = frozenset(
-    {*STEPS, "epoch", "num_tokens", "train_runtime", "train_steps_per_second"}
-)  # of a dictionary, beside metrics
+# Of a dictionary, beside metrics.
+_KEPT = frozenset({*STEPS, "epoch", "num_tokens", "train_runtime", "train_steps_per_second"})
 _ROUNDED = ("0.00", "0.000", "0.0000")
 _SMALL = ("learning_rate", "grad_norm", "beta")
 _LONGEST_DICTIONARY = 20_000  # characters, over all lines it was wrapped into

@@ -70,12 +70,13 @@ class _Csv:
         aside = [column for column in table.header if column and column not in names]
         own = _counted_updates(table)
         left = [c for c in aside if c != own and (not _numbers_rows(c) or _STEP in names.values())]
+        percent = _in_percent(table)
         more += [
             f"{column} is left out: as {metric} it has values that are none"
             for column in left
             if (metric := name_of(column)) is not None
             and metric not in ("step", "update")
-            and not _may_be(table, column, metric, _in_percent(table))
+            and not _may_be(table, column, metric, percent)
         ]
         if left:
             tail = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""

@@ -36,8 +36,9 @@ from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import Home
 
 STANDARD_INPUT = "-"
-_OF_FILES = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz", ".db")
-_OF_LOGS = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz", ".out", ".err", ".ipynb", ".html")
+_OF_TEXTS = (".json", ".jsonl", ".log", ".csv", ".tsv", ".txt", ".gz")
+_OF_FILES = (*_OF_TEXTS, ".db")
+_OF_LOGS = (*_OF_TEXTS, ".out", ".err", ".ipynb", ".html")
 _OF_A_MODEL = re.compile(
     r"^(?:.*_)?config\.json$|^(?:(?:all|train|eval)_results|vocab|added_tokens|special_tokens_map|.*\.index|tokenizer.*)\.json$"
     r"|^(?:merges|requirements)\.txt$"
