@@ -8,7 +8,7 @@ run failed: sound runs look like failed ones, too. How often such bets are right
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -19,7 +19,7 @@ from core.health.statistics import series, thirds, trend
 from core.health.steps import held_out_rose, learns_from_samples, values_of
 
 NEIGHBOURS = 25  # runs that are asked
-OFTEN = 0.2  # of them have the cause: less is no lead
+OFTEN = 0.1  # of them have the cause: less is no lead
 LEADS = 2  # findings that are worth a look, those of rules and hints included
 
 
@@ -179,48 +179,62 @@ def nearest(of: frozenset[str], runs: Sequence[PublicRun], count: int = NEIGHBOU
     return sorted(alike, key=lambda pair: (-pair[0], pair[1].source))[:count]
 
 
-def leads(case: Case, runs: Sequence[PublicRun], findings: Sequence[Finding], aside: Sequence[str]) -> list[Finding]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alike:
+    """The public runs most like a log, and what they failed by."""
+
+    near: Sequence[tuple[float, PublicRun]]  # each with its likeness
+    usual: Counter[str]  # cause -> how many of all runs had it
+    runs: int  # of all
+
+    def count(self, cause: str) -> int:
+        """How many of the near runs had it."""
+        return sum(cause in run.causes for _, run in self.near)
+
+    def weight(self, cause: str) -> float:
+        """The likeness of those near runs that had it: causes are ordered by it."""
+        return sum(likeness for likeness, run in self.near if cause in run.causes)
+
+    def causes(self) -> list[str]:
+        """Those that OFTEN of the near runs had, the weightiest first; where two weigh the same the more usual one."""
+        told = {cause for _, run in self.near for cause in run.causes}
+        often = [cause for cause in told if self.count(cause) >= OFTEN * len(self.near)]
+        return sorted(often, key=lambda cause: (-self.weight(cause), -self.usual[cause], cause))
+
+
+def alike(case: Case, runs: Sequence[PublicRun]) -> Alike:
+    """The runs most like the case; none where its log is of no policy that learns from its own completions."""
+    near = nearest(signs(case), runs) if learns_from_samples(case.rows) else []
+    return Alike(near=near, usual=Counter(cause for run in runs for cause in run.causes), runs=len(runs))
+
+
+def leads(case: Case, like: Alike, findings: Sequence[Finding], aside: Sequence[str]) -> list[Finding]:
     """What runs like this one failed by, as infos that fill up the findings to LEADS; none on an id that is settled.
 
-    aside: ids of infos that are no reason for a failure. What the log itself speaks against is left out. Causes are
-    weighed by likeness, and by how often they are told at all where two weigh the same. None where the log is of no
-    policy that learns from its own completions.
+    aside: ids of infos that are no reason for a failure. What the log itself speaks against is left out.
     """
-    if not learns_from_samples(case.rows):
-        return []
     said = [finding for finding in findings if finding.severity != "info" or finding.id not in aside]
     settled = {one.id for one in findings} | {cause.id for one in findings for cause in one.rules_out}
     has = signs(case)
-    near = nearest(has, runs)
-    weights, counts = defaultdict[str, float](float), Counter[str]()
-    for likeness, run in near:
-        for cause in run.causes:
-            weights[cause] += likeness
-            counts[cause] += 1
-    usual = Counter(cause for run in runs for cause in run.causes)
-    often = [cause for cause, count in counts.items() if count >= OFTEN * len(near) and cause not in settled]
-    often = [cause for cause in often if counts[cause] * len(runs) >= usual[cause] * len(near)]  # no rarer than usual
-    often = [cause for cause in often if not speaks_against(cause, has, case)]
-    often.sort(key=lambda cause: (-weights[cause], -usual[cause], cause))
-    return [
-        _lead(cause, (counts[cause], len(near)), (usual[cause], len(runs)), rises=RISES in has)
-        for cause in often[: max(0, LEADS - len(said))]
-    ]
+    open_ = [cause for cause in like.causes() if cause not in settled and not speaks_against(cause, has, case)]
+    return [_lead(cause, like, rises=RISES in has) for cause in open_[: max(0, LEADS - len(said))]]
 
 
-def _lead(cause: str, alike: tuple[int, int], all_of_them: tuple[int, int], *, rises: bool) -> Finding:
-    """The lead on a cause that so many of the runs alike have, and so many of all."""
-    (count, near), (usual, runs) = alike, all_of_them
+def _lead(cause: str, like: Alike, *, rises: bool) -> Finding:
+    count, near, usual = like.count(cause), len(like.near), like.usual[cause]
     where = " (the training reward rises: it would be on held-out prompts)" if cause == "no-gain" and rises else ""
     return Finding(
         id=cause,
         severity="info",
         summary=(
             f"if this run failed{where}: of the {near} failed public runs whose logs look most like this one, {count} "
-            f"had this cause by what their authors say ({usual} of all {runs}); nothing in this log says so by itself"
+            f"had this cause by what their authors say ({usual} of all {like.runs}); nothing in this log says so by "
+            "itself"
         ),
-        evidence={"alike": near, "alike_with_this_cause": count, "runs": runs, "runs_with_this_cause": usual},
+        evidence={
+            "alike": near, "alike_with_this_cause": count, "runs": like.runs, "runs_with_this_cause": usual,
+        },
         advice=f"log what would show it: docs/rules.md, {cause}",
         confidence="weak",
         basis="lead",
-    )
+    )  # fmt: skip

@@ -15,17 +15,22 @@ _SEEN_IN = ("completions/valid", "reward/mean", "reward/std", "completions/lengt
 _TOO_COMMON = 2  # columns of two steps that are equal: fewer may be equal by chance
 
 
-def examine_runs(cases: Sequence[Case], ask: Callable[[Rule, Case], Sequence[Finding]] = asked) -> list[Finding]:
+def examine_runs(
+    cases: Sequence[Case], ask: Callable[[Rule, Case], Sequence[Finding]] = asked, names: Sequence[str] = ()
+) -> list[Finding]:
     """The findings of all runs as one list: for one run what `examine` gives, [] for none.
 
-    Of an id that several runs have the most severe and certain finding stands, with `runs: "2 of 3"` in its evidence.
-    `rollout-mode` is judged on the steps of all: logs of a few steps each say more together than alone.
+    Of an id that several runs have the most severe and certain finding stands, with `runs: "2 of 3"` in its evidence
+    and `shown_by`: the name of the run that its numbers are of (by default `run 1`, ...). `rollout-mode` is judged on
+    the steps of all: logs of a few steps each say more together than alone.
     """
     if len(cases) == 1:
         return examine(cases[0], ask)
+    named = names or [f"run {number}" for number, _ in enumerate(cases, 1)]
     by_run = [examine(case, ask) for case in cases]
     merged = dict[str, Finding]()
-    for finding in sorted((finding for findings in by_run for finding in findings), key=importance):
+    told = [_told_of(finding, name) for name, found in zip(named, by_run, strict=True) for finding in found]
+    for finding in sorted(told, key=importance):
         merged.setdefault(finding.id, finding)
     together = _rollout_mode([bounded(case) for case in cases])
     if together is not None and (
@@ -33,6 +38,10 @@ def examine_runs(cases: Sequence[Case], ask: Callable[[Rule, Case], Sequence[Fin
     ):
         merged[together.id] = together
     return ranked([_counted(finding, by_run) for finding in merged.values()])
+
+
+def _told_of(finding: Finding, name: str) -> Finding:
+    return replace(finding, evidence={**finding.evidence, "shown_by": name})
 
 
 def _counted(finding: Finding, by_run: Sequence[Sequence[Finding]]) -> Finding:

@@ -17,7 +17,7 @@ from core.health.coverage import Coverage, coverage, pooled
 from core.health.examine import ASIDE, RULES, Rule, facts, importance, name_of_rule
 from core.health.finding import SEVERITIES, Finding, Severity
 from core.health.hints import hints
-from core.health.likeness import PublicRun, leads
+from core.health.likeness import Alike, PublicRun, alike, leads
 from core.health.pooled import examine_runs
 from core.health.statistics import HUGE
 from grpoctl.diagnose.public_runs import public_runs
@@ -198,7 +198,7 @@ def diagnose(
         readings = _of_one_setup(readings)
     first, *rest = readings
     cases = [one.case for one in readings]
-    findings = examine_runs(cases, ask_or_say)
+    findings = examine_runs(cases, ask_or_say, [one.source for one in readings])
     findings += hints(cases, findings, ask_or_say) if with_hints else []
     diagnosis = Diagnosis(
         name=name or reading.source,
@@ -212,9 +212,17 @@ def diagnose(
     if diagnosis.counts().get("error"):
         return diagnosis  # that it failed, and of what, is known
     runs = public_runs() if public is None else public
-    alike, *elsewhere = [leads(case, runs, findings, ASIDE) for case in cases]
-    shared = [lead for lead in alike if all(lead.id in {one.id for one in others} for others in elsewhere)]
-    return replace(diagnosis, findings=tuple(sorted([*findings, *shared], key=importance)))
+    like = [alike(case, runs) for case in cases]
+    led, *elsewhere = [leads(case, of_case, findings, ASIDE) for case, of_case in zip(cases, like, strict=True)]
+    shared = [lead for lead in led if all(lead.id in {one.id for one in others} for others in elsewhere)]
+    return replace(diagnosis, findings=tuple(_in_order([*findings, *shared], like[0])))
+
+
+def _in_order(findings: Sequence[Finding], like: Alike) -> list[Finding]:
+    """By importance; of equal ones rules, then hints, of which the causes of runs alike are the first, then leads."""
+    hints_first = {"rule": 0, "hint": 1, "lead": 2}
+    weights = {one.id: like.weight(one.id) for one in findings if one.basis == "hint"}
+    return sorted(findings, key=lambda one: (*importance(one), hints_first[one.basis], -weights.get(one.id, 0.0)))
 
 
 def ask_or_say(rule: Rule, case: Case, note: Callable[[str], None] | None = None) -> Sequence[Finding]:

@@ -19,13 +19,14 @@ from typing import Any
 
 from core.errors import SpecError
 from core.health.case import Notice
+from grpoctl.diagnose.readers.attempts import one_attempt
 from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import LogSettings
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, proposed
 from grpoctl.diagnose.readers.text import Line, Notices, is_text, text_lines
-from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries
+from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, reward_or_loss
 
 _SUMMARY = "train_runtime"
 _COUNTERS = ("step", "num_tokens")  # no two steps of a run have the same; `epoch` is rounded
@@ -129,6 +130,8 @@ class _Console:
             notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
         elif lost := len(logged) - len(of_one_process):
             notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
+        distinct, attempts = _newest(distinct)
+        notes += attempts
         entries, how = _numbered(distinct, mapped=source.columns)
         if not entries:
             raise SpecError("has no metrics of a training step", file=source.path)
@@ -407,6 +410,35 @@ def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
     runs = [list(group) for _, group in groupby(logged, key=lambda entry: entry.cells)]
     copies = math.gcd(*map(len, runs)) if len(runs) >= _ENOUGH else 1
     return [entry for run in runs for entry in run[::copies]], copies
+
+
+def _newest(logged: list[Logged]) -> tuple[list[Logged], list[str]]:
+    """The newest attempt's entries: what is no row of rewards goes with the row before it. And a note."""
+    training = [place for place, entry in enumerate(logged) if not _of_evaluation(tuple(entry.cells))]
+    rewarded = [place for place in training if "reward/mean" in map(name_of, logged[place].cells)] or training
+    places, unit = _places([logged[place] for place in rewarded])
+    if not places:
+        return logged, []
+    kept, notes = one_attempt(places, [reward_or_loss(logged[place].cells) for place in rewarded], unit)
+    if not notes:
+        return logged, []
+    newest = [*logged[: rewarded[0]]]
+    ends = dict(zip(rewarded, [*rewarded[1:], len(logged)], strict=True))
+    for row in kept:
+        newest += logged[rewarded[row] : ends[rewarded[row]]]
+    return newest, notes
+
+
+def _places(logged: Sequence[Logged]) -> tuple[list[float], str]:
+    """Where in a run each entry says that it stands, by the surest that all of them have; [] where there is none."""
+    own = [entry.step for entry in logged]
+    bars = [entry.bar for entry in logged]
+    epochs = [entry.cells.get("epoch", entry.epoch) for entry in logged]
+    for places, unit in ((own, "step"), (bars, "step"), (epochs, "epoch")):
+        known = [place for place in places if place is not None and math.isfinite(place)]
+        if len(known) == len(logged):
+            return known, unit
+    return [], ""
 
 
 def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[list[Entry], str]:

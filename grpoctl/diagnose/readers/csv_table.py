@@ -20,6 +20,7 @@ from pathlib import Path
 from core.errors import GrpoError, SpecError
 from core.health.case import Case
 from core.health.finding import StepTable
+from grpoctl.diagnose.readers.attempts import one_attempt
 from grpoctl.diagnose.readers.base import SOME_WRONG, TOO_SMALL, Reading, Source, impossible
 from grpoctl.diagnose.readers.metric_names import STEPS, in_our_sense, metrics_of, name_of
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
@@ -190,7 +191,7 @@ def _of_words(table: Table, column: str) -> bool:
 
 
 def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]:
-    """The rows, ordered by step, and what was taken for granted. A step that comes twice: the last one stands."""
+    """The newest attempt's rows by step, and what was taken for granted. Of a step that comes twice the last stands."""
     numbering = next((column for column, metric in names.items() if metric == _STEP), None)
     steps, how = _own_steps(table) if numbering is None else _mapped_steps(table, numbering)
     notes = [how]
@@ -208,9 +209,11 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     if steps[0] == 0 and "update" in rows[0]:  # ours have evaluations before the first update there, and nothing else
         steps = [step + 1 for step in steps]
         notes.append("the table counts from 0: its first row is step 1")
-    by_step = {step: {"step": float(step), **row} for step, row in zip(steps, rows, strict=True)}
-    if len(by_step) < len(rows):
-        notes.append(f"{len(rows) - len(by_step)} rows repeat a step: the last one stands")
+    kept, attempts = one_attempt(steps, [row.get("reward/mean", row.get("loss")) for row in rows])
+    notes += attempts
+    by_step = {steps[row]: {"step": float(steps[row]), **rows[row]} for row in kept}
+    if len(by_step) < len(kept):
+        notes.append(f"{len(kept) - len(by_step)} rows repeat a step: the last one stands")
     if "update" not in names.values():
         notes.append("the table does not say which steps moved weights: each row with a metric of training is taken to")
     return [by_step[step] for step in sorted(by_step)], notes

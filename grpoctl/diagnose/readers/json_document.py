@@ -14,11 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import GrpoError, SpecError
+from grpoctl.diagnose.readers.attempts import one_attempt
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.log_settings import stated_settings
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of
 from grpoctl.diagnose.readers.text import head, unpacked
-from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, flat_numbers, is_entry, number
+from grpoctl.diagnose.readers.trainer_log import (
+    Entry,
+    Known,
+    case_of_entries,
+    flat_numbers,
+    is_entry,
+    number,
+    reward_or_loss,
+)
 
 _LARGEST = 1 << 28
 _ONE_END = re.compile(  # first_step_kl, final_reward; reward_before, reward_after
@@ -41,7 +50,7 @@ class _JsonDocument:
         if source.path is None or not source.path.is_file() or not _may_be_one_value(head(source.path)):
             return False
         with suppress(GrpoError, ValueError, RecursionError):
-            return bool(_entries(_document(source.path)))
+            return bool(_entries(_document(source.path))[0])
         return False
 
     def read(self, source: Source) -> Reading:
@@ -49,7 +58,7 @@ class _JsonDocument:
         path = source.path
         assert path is not None  # knows() came first
         document = _document(path)
-        entries = _entries(document)
+        entries, attempts = _entries(document)
         if not entries:
             raise SpecError("has no metric of training", file=path)
         settings: dict[str, Any] = {}
@@ -60,7 +69,7 @@ class _JsonDocument:
         case, notes = case_of_entries(entries, Known(settings=settings))
         if len(entries) == 1:
             notes.append("one row of numbers: an excerpt, or aggregates of a run")
-        return Reading(case=case, kind=self.name, source=str(path), notes=tuple(notes))
+        return Reading(case=case, kind=self.name, source=str(path), notes=(*notes, *attempts))
 
 
 READER = _JsonDocument()
@@ -83,14 +92,19 @@ def _document(path: Path) -> Any:
     return json.loads(unpacked(path, _LARGEST))
 
 
-def _entries(document: Any) -> list[Entry]:
-    """The rows that the document has, in their order; [] where none has a metric."""
+def _entries(document: Any) -> tuple[list[Entry], list[str]]:
+    """The rows that the document has of its newest attempt, in their order, and notes; none where none has a metric."""
     rows = [{name: value for name, value in row.items() if value is not None} for row in _rows(document)]
     rows = [row for row in rows if is_entry(row)]
-    steps = [next((int(row[name]) for name in STEPS if 0 <= row.get(name, -1) < math.inf), None) for row in rows]
-    if None in steps or len(set(steps)) < len(steps):
+    stated = [next((int(row[name]) for name in STEPS if 0 <= row.get(name, -1) < math.inf), None) for row in rows]
+    steps = [step for step in stated if step is not None]
+    notes: list[str] = []
+    if len(steps) == len(rows):
+        kept, notes = one_attempt(steps, [reward_or_loss(row) for row in rows])
+        rows, steps = [rows[row] for row in kept], [steps[row] for row in kept]
+    if len({*steps}) < len(rows):
         steps = list(range(1, len(rows) + 1))
-    return [Entry(step=step or 0, cells=row) for step, row in zip(steps, rows, strict=True)]
+    return [Entry(step=step, cells=row) for step, row in zip(steps, rows, strict=True)], notes
 
 
 def _rows(document: Any) -> Iterator[dict[str, float]]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from core.health.case import Case, Settings
 from core.health.finding import Finding, RuledOut
-from core.health.likeness import PublicRun, leads, nearest, signs
+from core.health.likeness import PublicRun, alike, nearest, signs
+from core.health.likeness import leads as leads_of
 
 
 def run(causes: str, has: str, source: str = "a/b") -> PublicRun:
     return PublicRun(source=source, causes=frozenset(causes.split()), signs=frozenset(has))
+
+
+def leads(
+    case: Case, runs: Sequence[PublicRun], findings: Sequence[Finding] = (), aside: Sequence[str] = ()
+) -> list[Finding]:
+    return leads_of(case, alike(case, runs), findings, aside)
 
 
 def flat(rows: int = 12) -> Case:
@@ -48,13 +56,13 @@ def test_the_nearest_share_the_most_of_their_signs() -> None:
 def known(has: frozenset[str]) -> list[PublicRun]:
     """Ten runs like it: six with dead groups, five that gained nothing, one that was noisy; and ten unlike it."""
     causes = ["dead-groups no-gain"] * 3 + ["dead-groups"] * 3 + ["no-gain"] * 2 + ["noise"] + ["kl-runaway"]
-    alike = [PublicRun(source=f"a/{at}", causes=frozenset(cause.split()), signs=has) for at, cause in enumerate(causes)]
-    return [*alike, *(run("numerical", "qrs", f"b/{at}") for at in range(20))]
+    near = [PublicRun(source=f"a/{at}", causes=frozenset(cause.split()), signs=has) for at, cause in enumerate(causes)]
+    return [*near, *(run("numerical", "qrs", f"b/{at}") for at in range(20))]
 
 
 def test_leads_are_what_runs_like_it_failed_by() -> None:
     case = flat()
-    found = leads(case, known(signs(case))[:10], [], ())
+    found = leads(case, known(signs(case))[:10])
     assert [(one.id, one.severity, one.certainty) for one in found] == [
         ("dead-groups", "info", "lead"), ("no-gain", "info", "lead")
     ]  # fmt: skip
@@ -80,17 +88,18 @@ def test_leads_fill_up_what_is_found() -> None:
 
 def test_a_cause_that_few_of_them_had_is_no_lead() -> None:
     case = flat()
-    runs = [run("noise", "x")] * 9 + [run("kl-runaway", "x")]
-    alike = [PublicRun(source=f"a/{at}", causes=one.causes, signs=signs(case)) for at, one in enumerate(runs)]
-    assert [one.id for one in leads(case, alike, [], ())] == ["noise"]
-    assert leads(case, [], [], ()) == []
+    runs = [run("noise", "x")] * 19 + [run("kl-runaway", "x")]
+    near = [PublicRun(source=f"a/{at:02}", causes=one.causes, signs=signs(case)) for at, one in enumerate(runs)]
+    assert [one.id for one in leads(case, near)] == ["noise"]
+    assert [one.id for one in leads(case, near[10:])] == ["noise", "kl-runaway"]  # one of ten
+    assert leads(case, []) == []
 
 
 def test_a_supervised_log_has_no_leads() -> None:
     supervised = Case(rows=[{"step": 1, "loss": 0.5, "eval/loss": 0.4, "grad_norm": 1.0}])
-    assert leads(supervised, known(signs(supervised)), [], ()) == []
+    assert leads(supervised, known(signs(supervised))) == []
     preferences = Case(rows=[{"step": 1, "rewards/chosen": 0.5, "rewards/rejected": 0.1}])
-    assert leads(preferences, known(signs(preferences)), [], ()) == []
+    assert leads(preferences, known(signs(preferences))) == []
 
 
 @pytest.mark.parametrize(
@@ -107,23 +116,23 @@ def test_a_supervised_log_has_no_leads() -> None:
 def test_what_the_log_speaks_against_is_no_lead(cause: str, column: str, against: float, consistent: float) -> None:
     for value, found in ((against, []), (consistent, [cause])):
         case = Case(rows=[{"step": at, "reward/mean": 0.1, column: value} for at in range(1, 11)])
-        alike = [PublicRun(source="a/b", causes=frozenset({cause, "numerical"}), signs=signs(case))]
-        assert [one.id for one in leads(case, alike, [], ())] == found
+        near = [PublicRun(source="a/b", causes=frozenset({cause, "numerical"}), signs=signs(case))]
+        assert [one.id for one in leads(case, near)] == found
 
 
 def test_what_rose_was_not_lost() -> None:
     rising = Case(rows=[{"step": at, "reward/mean": 0.05 * at} for at in range(1, 13)])
-    alike = [PublicRun(source="a/b", causes=frozenset({"policy-collapse", "no-gain"}), signs=signs(rising))]
-    (lead,) = leads(rising, alike, [], ())  # nobody knows of held-out prompts
+    near = [PublicRun(source="a/b", causes=frozenset({"policy-collapse", "no-gain"}), signs=signs(rising))]
+    (lead,) = leads(rising, near)  # nobody knows of held-out prompts
     assert (lead.id, "held-out" in lead.summary) == ("no-gain", True)
     held_out = Case(rows=[{**row, "eval/reward": 0.05 * (row["step"] or 0)} for row in rising.rows])
-    assert leads(held_out, alike, [], ()) == []
+    assert leads(held_out, near) == []
 
 
 def test_dead_groups_are_of_a_baseline_of_groups() -> None:
-    alike = [PublicRun(source="a/b", causes=frozenset({"dead-groups"}), signs=signs(flat()))]
-    assert leads(flat(), alike, [], ())
-    assert leads(replace(flat(), settings=Settings(baseline="none")), alike, [], ()) == []
+    near = [PublicRun(source="a/b", causes=frozenset({"dead-groups"}), signs=signs(flat()))]
+    assert leads(flat(), near)
+    assert leads(replace(flat(), settings=Settings(baseline="none")), near) == []
 
 
 def test_a_reward_below_zero_rises_towards_it() -> None:
@@ -132,11 +141,10 @@ def test_a_reward_below_zero_rises_towards_it() -> None:
         assert f"reward/mean: {way} in few rows" in signs(few)
 
 
-def test_a_cause_that_is_rarer_among_them_than_usual_is_no_lead() -> None:
+def test_a_lead_says_how_usual_its_cause_is() -> None:
     has = signs(flat())
-    alike = [
-        PublicRun(source=f"a/{at}", causes=frozenset({"noise" if at < 8 else "weak-reward"}), signs=has)
-        for at in range(25)
-    ]
-    unlike = [run("noise", "x", f"b/{at}") for at in range(75)]  # 8 of 25, 83 of 100
-    assert [one.id for one in leads(flat(), [*alike, *unlike], [], ())] == ["weak-reward"]
+    near = [PublicRun(source=f"a/{at}", causes=frozenset({"noise"}), signs=has) for at in range(25)]
+    unlike = [run("noise", "x", f"b/{at}") for at in range(70)] + [run("dead-run", "x", f"c/{at}") for at in range(5)]
+    (lead,) = leads(flat(), [*near, *unlike])
+    assert "25 had this cause" in lead.summary
+    assert "(95 of all 100)" in lead.summary

@@ -84,3 +84,16 @@ def test_the_gravest_stands_and_runs_are_counted() -> None:
     cases = [Case(rows=dead), Case(rows=dead[:1]), Case(rows=[{**row, "groups/dead": 0.1} for row in dead])]
     (finding,) = of_id(examine_runs(cases), "dead-groups")
     assert (finding.confidence, finding.evidence["runs"]) == ("moderate", "2 of 3")
+
+
+def test_a_finding_of_several_runs_says_whose_numbers_it_tells() -> None:
+    def cut_off(share: float) -> Case:
+        rows: list[Row] = [{"step": step, "completions/truncated": share} for step in range(1, 31)]
+        return Case(rows=rows)
+
+    cases = [cut_off(0.0), cut_off(0.75)]
+    (finding,) = of_id(examine_runs(cases, names=["a.log", "b.log"]), "truncation")
+    assert (finding.evidence["shown_by"], finding.evidence["runs"]) == ("b.log", "1 of 2")
+    (unnamed,) = of_id(examine_runs(cases), "truncation")
+    assert unnamed.evidence["shown_by"] == "run 2"
+    assert "shown_by" not in of_id(examine_runs(cases[1:]), "truncation")[0].evidence

@@ -216,3 +216,20 @@ def test_a_lead_of_several_logs_is_of_all_of_them() -> None:
         "weak-reward",
     ]
     assert [one.id for one in diagnose(foreign(), others=[cut], public=like).findings] == ["weak-reward"]
+
+
+def test_hints_stand_before_leads_and_what_runs_alike_died_of_before_other_hints() -> None:
+    rewards = (0.1, 0.2, 0.9, 0.3, 0.25, 0.2, 0.21, 0.2)
+    rows = [{"step": step, "reward/mean": reward, "kl": 0.01} for step, reward in enumerate(rewards, 1)]
+    read = Reading(case=Case(rows=rows), kind="console", source="a.log")
+    hints = [(one.id, one.basis) for one in diagnose(read, public=[]).findings]
+    assert hints == [("policy-collapse", "hint"), ("no-gain", "hint")]
+    for cause, first in (("no-gain", hints[::-1]), ("policy-collapse", hints)):
+        like = [PublicRun(source="a/b", causes=frozenset({cause, "truncation"}), signs=signs(read.case))]
+        assert [(one.id, one.basis) for one in diagnose(read, public=like).findings] == first
+    sparse = [{"step": step, "reward/mean": 0.05 + 0.002 * step, "groups/dead": 0.35} for step in range(1, 13)]
+    one = Reading(case=Case(rows=sparse), kind="console", source="a.log")
+    like = [PublicRun(source="a/b", causes=frozenset({"truncation"}), signs=signs(one.case))]
+    assert [(one.id, one.basis) for one in diagnose(one, public=like).findings] == [
+        ("dead-groups", "hint"), ("truncation", "lead")
+    ]  # fmt: skip
