@@ -95,6 +95,14 @@ def test_a_cause_that_few_of_them_had_is_no_lead() -> None:
     assert leads(case, []) == []
 
 
+def test_causes_of_runs_that_are_more_alike_go_first() -> None:
+    has = signs(flat())
+    near = [PublicRun(source=f"a/{at}", causes=frozenset({"weak-reward"}), signs=has) for at in range(3)]
+    further = [PublicRun(source=f"b/{at}", causes=frozenset({"noise"}), signs=has | {*"abcdefghi"}) for at in range(4)]
+    # nine signs of eighteen: four times a half are less than three times 1
+    assert [one.id for one in leads(flat(), [*near, *further])] == ["weak-reward", "noise"]
+
+
 def test_a_supervised_log_has_no_leads() -> None:
     supervised = Case(rows=[{"step": 1, "loss": 0.5, "eval/loss": 0.4, "grad_norm": 1.0}])
     assert leads(supervised, known(signs(supervised))) == []

@@ -233,3 +233,9 @@ def test_hints_stand_before_leads_and_what_runs_alike_died_of_before_other_hints
     assert [(one.id, one.basis) for one in diagnose(one, public=like).findings] == [
         ("dead-groups", "hint"), ("truncation", "lead")
     ]  # fmt: skip
+    low = [{"step": s, "reward/mean": 0.05 + 0.02 * (s % 3), "completions/length": 90.0} for s in range(1, 31)]
+    told = Reading(case=Case(rows=low), kind="console", source="a.log")
+    like = [PublicRun(source="a/b", causes=frozenset({"dead-groups"}), signs=signs(told.case))]
+    assert [(one.id, one.basis) for one in diagnose(told, public=like).findings] == [
+        ("no-gain", "rule"), ("dead-groups", "hint")
+    ]  # fmt: skip

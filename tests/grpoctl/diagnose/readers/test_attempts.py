@@ -25,6 +25,7 @@ from grpoctl.diagnose.readers.registry import open_source
         ([*range(1, 201)] * 9, [*range(1600, 1800)]),
         ([2, 1, 4, 3, 6, 5, 8, 7], [0, 1, 2, 3, 4, 5, 6, 7]),  # of processes that lag
         ([9, 9, 1, 1, 1, 9], [0, 1, 2, 3, 4, 5]),  # three rows at one place are no course
+        ([*range(1, 11), 5, 3, 6, 4, 7], [*range(15)]),  # in no order
         ([8, 7, 6, 5, 4], [0, 1, 2, 3, 4]),  # from the end to the beginning
         ([*range(1, 13), 1, 2, 3], [*range(12)]),  # the newest has hardly begun
         ([*range(1, 12), 1, 2, 3], [11, 12, 13]),
