@@ -191,7 +191,7 @@ def _of_words(table: Table, column: str) -> bool:
 
 
 def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]:
-    """The newest attempt's rows by step, and what was taken for granted. Of a step that comes twice the last stands."""
+    """The newest attempt's rows by step, and what was taken for granted. Of what comes twice the last stands."""
     numbering = next((column for column, metric in names.items() if metric == _STEP), None)
     steps, how = _own_steps(table) if numbering is None else _mapped_steps(table, numbering)
     notes = [how]
@@ -211,9 +211,11 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
         notes.append("the table counts from 0: its first row is step 1")
     kept, attempts = one_attempt(steps, [row.get("reward/mean", row.get("loss")) for row in rows])
     notes += attempts
-    by_step = {steps[row]: {"step": float(steps[row]), **rows[row]} for row in kept}
+    by_step: dict[int, dict[str, float | None]] = {}
+    for row in kept:
+        by_step.setdefault(steps[row], {"step": float(steps[row])}).update(rows[row])
     if len(by_step) < len(kept):
-        notes.append(f"{len(kept) - len(by_step)} rows repeat a step: the last one stands")
+        notes.append(f"{len(kept) - len(by_step)} rows repeat a step: of what both tell the last one stands")
     if "update" not in names.values():
         notes.append("the table does not say which steps moved weights: each row with a metric of training is taken to")
     return [by_step[step] for step in sorted(by_step)], notes

@@ -286,7 +286,7 @@ _SECOND = {  # where nothing else in the log is called so; a KL loss is nearly a
     "rewards/mean": "reward/mean", "rewards/std": "reward/std", "rewards/max": "reward/max",
     "rewards/min": "reward/min", "rewards/reward_mean": "reward/mean",
     "episode_reward": "reward/mean", "episode_rewards": "reward/mean", "episode_return": "reward/mean",
-    "episode_returns": "reward/mean", "ep_rew_mean": "reward/mean",
+    "episode_returns": "reward/mean", "ep_rew_mean": "reward/mean", "train_loss": "loss",
 }  # fmt: skip
 KNOWN = _TRL | _VERL | _OTHERS | _EVAL | _SECOND
 STEPS = (  # what numbers the rows

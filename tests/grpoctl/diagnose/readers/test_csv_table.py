@@ -65,6 +65,14 @@ def test_a_repeated_step_and_the_tables_own_updates(tmp_path: Path) -> None:
     assert not any("taken to" in note for note in found.notes)
 
 
+def test_what_stands_in_two_rows_of_a_step_is_one_row(tmp_path: Path) -> None:
+    """A trainer's history as a table: training, an evaluation behind it, and the run's summary."""
+    text = "step,loss,reward,eval_reward,train_loss\n1,0.5,0.25,,\n2,0.25,0.5,,\n2,,,0.75,\n2,,,,0.375\n"
+    assert read(tmp_path, text).case.rows[1] == {
+        "step": 2.0, "loss": 0.25, "reward/mean": 0.5, "eval/reward": 0.75, "update": 1.0
+    }  # fmt: skip
+
+
 def test_a_column_update_that_counts_numbers_the_rows(tmp_path: Path) -> None:
     found = read(tmp_path, "update,loss,colour\n1,3,red\n2,2,red\n5,1,red\n")
     assert [(row["step"], row["loss"], row["update"]) for row in found.case.rows] == [(1, 3, 1), (2, 2, 1), (5, 1, 1)]
