@@ -102,7 +102,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
     row counts then. A resumed run and an adapter that was trained before start away from the base model on purpose; no
     column tells, so the sentence names it.
 
-    Rules out: `learning-rate`, where the KL was there on the first row.
+    Rules out: `learning-rate`, where the KL was there on the run's first step.
 
     Do: score the same completions once with both models before the first update: the KL has to be 0.
 
@@ -200,7 +200,7 @@ def _start(case: Case, level: Level) -> Finding | None:
         return None
     evidence: dict[str, float | str] = {"kl": fmean(first), "rows": len(first), "limit": high, "column": level.column}
     cut = values_of(rows, "completions/truncated")
-    ruled = (RuledOut(id="learning-rate", why=f"the KL was {first[0]:.3g} on the first row, before any update"),)
+    ruled = _was_there_before(level)
     decider = Decider(question=_QUESTION, overrides=UNFILTERED)
     if fmean(first) >= HUGE_KL * level.far and cut and fmean(cut) >= CUT_OFF:
         return Finding(
@@ -225,6 +225,7 @@ def _start(case: Case, level: Level) -> Finding | None:
             f"the KL is {fmean(first):.3g} {level.unit} at the start ({len(first)} rows): the policy does "
             "not start at its reference (other weights, an adapter or a template in one of them), or sampling is "
             f"filtered and scoring is not{_filters(case)}; a policy that was trained before on purpose looks the same"
+            f"{_blown_up(first, level)}"
             + ("" if case.numbered else " (if the log begins where the run does: its rows have no step numbers)")
         ),
         evidence=evidence,
@@ -233,6 +234,21 @@ def _start(case: Case, level: Level) -> Finding | None:
         confidence="strong" if grave else "moderate" if case.numbered else "weak",
         decider=decider,
     )
+
+
+def _was_there_before(level: Level) -> tuple[RuledOut, ...]:
+    """That no rate did it, where the first value is of the first step; a row without one may have moved the policy."""
+    step, value = level.points[0]
+    if step > 1:
+        return ()
+    return (RuledOut(id="learning-rate", why=f"the KL was {value:.3g} on the first row, before any update"),)
+
+
+def _blown_up(first: Sequence[float], level: Level) -> str:
+    """What else a mean is that no two models have: a few tokens make it."""
+    if fmean(first) < EXTREME * level.far:
+        return ""
+    return "; so much is mostly an estimate that a few tokens blow up (exp of a large log ratio, or low precision)"
 
 
 def _filters(case: Case) -> str:

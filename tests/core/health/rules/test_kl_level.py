@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -40,6 +41,19 @@ def test_a_start_away_from_the_reference() -> None:
     assert "learning-rate" in {cause.id for cause in finding.rules_out}
     assert "reference-mismatch" in {one.id for one in examine(case)}
     assert named(table([0.15]))["reference-mismatch"].severity == "warning"  # one row decides
+
+
+def test_only_a_kl_of_the_first_step_was_there_before_any_update() -> None:
+    later = table([math.nan, 1.24, 1.22, 1.2])
+    rows = [{**later.rows[0], "kl": None}, *later.rows[1:]]
+    (finding,) = kl_level(Case(rows=rows))
+    assert (finding.id, finding.rules_out) == ("reference-mismatch", ())
+
+
+def test_a_kl_that_no_two_models_have_may_be_a_few_tokens() -> None:
+    (finding,) = kl_level(table([90.0, 120.0, 44.0, 330.0]))
+    assert (finding.id, "a few tokens" in finding.summary) == ("reference-mismatch", True)
+    assert "a few tokens" not in named(table([1.2, 1.24, 1.22, 1.2]))["reference-mismatch"].summary
 
 
 def test_filters_that_are_known_are_named() -> None:
