@@ -288,8 +288,12 @@ class Case:
     @property
     def stage_rows(self) -> list[Row]:
         """The rows of training steps that `settings` are of: those of its stage, all where there are no stages."""
-        stage = self.settings.stage
-        return [row for row in steps_of(self.rows) if stage is None or row.get("stage") in (None, stage)]
+        return self.once(_stage_rows)
+
+
+def _stage_rows(case: Case) -> list[Row]:
+    stage = case.settings.stage
+    return [row for row in steps_of(case.rows) if stage is None or row.get("stage") in (None, stage)]
 
 
 def case_of(spec: RunSpec, rows: StepTable, samples: tuple[Sample, ...] = ()) -> Case:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
@@ -382,7 +383,8 @@ def _course(case: Case) -> Sequence[Finding]:
     if case.averaged_over > 1 or line is None or line.z < STEADY:
         return ()
     evaluated = [row for row in case.rows if number(row, "eval/reward") is not None]
-    points = [point for row in evaluated if (point := _around(case, row)) is not None]
+    trained = sorted(case.stage_rows, key=_step)
+    points = [point for row in evaluated if (point := _around(trained, row)) is not None]
     if len(points) < max(COURSE, len(evaluated) - 1) or _slope_z(points) > -NEAR:
         return ()
     first, last = points[0], points[-1]
@@ -412,11 +414,16 @@ def _slope_z(points: Sequence[RewardPair]) -> float:
     return rise / se if se > 0 else 0.0
 
 
-def _around(case: Case, row: Row) -> RewardPair | None:
-    """The evaluation beside the steps next to it, on either side; None where there are too few."""
-    step = row.get("step") or 0
-    near = sorted(case.stage_rows, key=lambda other: abs((other["step"] or 0) - step - 0.5))[:FIRST]
-    return _reward_pair(row, [other for other in near if abs((other["step"] or 0) - step) <= FIRST])
+def _around(trained: Sequence[Row], row: Row) -> RewardPair | None:
+    """The evaluation beside the steps next to it, on either side; None where there are too few. trained: by step."""
+    step = _step(row)
+    begin, end = bisect_left(trained, step - FIRST, key=_step), bisect_right(trained, step + FIRST, key=_step)
+    near = sorted(trained[begin:end], key=lambda other: abs(_step(other) - step - 0.5))
+    return _reward_pair(row, near[:FIRST])
+
+
+def _step(row: Row) -> float:
+    return row.get("step") or 0.0
 
 
 def _reward_pair(row: Row, steps: Sequence[Row]) -> RewardPair | None:

@@ -7,7 +7,7 @@ nothing is more than a warning. Not here: the KL, entropy and gradients of few r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import fmean, median
 
 from core.health.case import Case
@@ -346,7 +346,8 @@ def held_out_fell(case: Case) -> Sequence[Finding]:
     was, now = thirds(values)
     in_order = line is None and all(b < a for a, b in pairwise(values))
     clear = line is not None and chance_above(-line.z) < SIGNIFICANT
-    parted = any(0 < max(values[at:]) <= PARTED * min(values[:at]) for at in range(2, len(values) - 2))
+    least_so_far, most_from_there = [*accumulate(values, min)], [*accumulate(values[::-1], max)][::-1]
+    parted = any(0 < most_from_there[at] <= PARTED * least_so_far[at - 1] for at in range(2, len(values) - 2))
     if was - now < max(WORSE * abs(was), WORSE_BY) or not (in_order or clear or parted):
         return ()
     rewards = [value for step, value in series(case.stage_rows, "reward/mean") if step >= points[0][0]]

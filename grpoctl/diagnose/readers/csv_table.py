@@ -212,8 +212,8 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     kept, attempts = one_attempt(steps, [row.get("reward/mean", row.get("loss")) for row in rows])
     notes += attempts
     by_step: dict[int, dict[str, float | None]] = {}
-    for row in kept:
-        by_step.setdefault(steps[row], {"step": float(steps[row])}).update(rows[row])
+    for place in kept:
+        by_step.setdefault(steps[place], {"step": float(steps[place])}).update(rows[place])
     if len(by_step) < len(kept):
         notes.append(f"{len(kept) - len(by_step)} rows repeat a step: of what both tell the last one stands")
     if "update" not in names.values():
