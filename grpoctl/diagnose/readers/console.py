@@ -125,7 +125,9 @@ class _Console:
         logged = _in_order(form, logged, log.parser.rounded)
         of_one_process = _of_one_process(logged) if form == "dictionary" else logged
         distinct, copies = _without_copies(of_one_process) if form == "dictionary" else (of_one_process, 1)
-        distinct = _of_several_kinds(distinct) if form == "dictionary" else distinct
+        if form == "dictionary":
+            distinct, single = _without_single_completions(_of_several_kinds(distinct))
+            notes += [f"{single} dictionaries have parts of single completions' rewards: left out"] if single else []
         if copies > 1:
             notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
         elif lost := len(logged) - len(of_one_process):
@@ -331,6 +333,24 @@ def _of_several_kinds(logged: Sequence[Logged]) -> list[Logged]:
         else:
             joined.append(entry)
     return joined
+
+
+def _without_single_completions(logged: list[Logged]) -> tuple[list[Logged], int]:
+    """The dictionaries without those that reward functions print of each completion, and how many these are.
+
+    They have parts of a reward and nothing else, and stand in greater number between those of training steps.
+    """
+    parts = {names: _are_parts_of_a_reward(names) for names in {tuple(entry.cells) for entry in logged}}
+    steps = [entry for entry in logged if not parts[tuple(entry.cells)] and not _of_evaluation(tuple(entry.cells))]
+    single = len([entry for entry in logged if parts[tuple(entry.cells)]])
+    if not steps or single <= len(steps):
+        return logged, 0
+    return [entry for entry in logged if not parts[tuple(entry.cells)]], single
+
+
+def _are_parts_of_a_reward(names: tuple[str, ...]) -> bool:
+    metrics = {name_of(name) for name in names} - {None}
+    return bool(metrics) and all(name is not None and name.startswith("rewards/") for name in metrics)
 
 
 def _by_epoch(logged: Sequence[Logged]) -> list[Logged]:

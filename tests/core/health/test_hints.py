@@ -12,6 +12,7 @@ from core.health.case import Case, Settings
 from core.health.finding import Finding, RuledOut
 from core.health.hints import (
     HINTS,
+    Hint,
     dead_groups_in_part,
     entropy_rises,
     form_earns_more,
@@ -29,6 +30,7 @@ from core.health.hints import (
     stuck_at_the_end,
     thrown_early,
 )
+from core.health.statistics import trend
 
 REWARD = "reward/mean"
 
@@ -377,3 +379,123 @@ def test_training_that_fell_overfits_nothing() -> None:
 
 def test_shorter_answers_that_earn_nothing_are_not_paid_for() -> None:
     assert shorter_for_the_same(case({"completions/length": [300.0, 200.0, 90.0], REWARD: [0.0] * 3})) is None
+
+
+def ends(early: float, late: float, rows: int = 9) -> list[float]:
+    """Two thirds on one level, the last third on another."""
+    return [early] * (rows - rows // 3) + [late] * (rows // 3)
+
+
+def seldom(rows: int, zeros: int) -> list[float]:
+    return [0.0] * zeros + [0.2113] * (rows - zeros)
+
+
+LOST_ROWS = {"inside": [0.5] * 6 + [0.29] * 6, "outside": [0.5] * 6 + [0.31] * 6}
+LATER = [0.01] * 9 + [1.5] + [0.01] * 90
+
+
+@pytest.mark.parametrize(
+    ("hint", "inside", "outside"),
+    [
+        pytest.param(lost_its_best, {REWARD: LOST_ROWS["inside"]}, {REWARD: LOST_ROWS["outside"]}, id="LOST"),
+        pytest.param(lost_its_best, {REWARD: LOST_ROWS["inside"]}, {REWARD: LOST_ROWS["inside"][1:]}, id="MANY"),
+        pytest.param(  # 0.3 between the levels, and 3.3 or 2.8 standard errors
+            lost_its_best, {REWARD: [0.435, 0.565] * 3 + [0.135, 0.265] * 3},
+            {REWARD: [0.424, 0.576] * 3 + [0.124, 0.276] * 3}, id="CLEAR",
+        ),
+        pytest.param(entropy_rises, {"entropy": ends(0.5, 1.05)}, {"entropy": ends(0.5, 0.95)}, id="SURER"),
+        pytest.param(entropy_rises, {"entropy": ends(0.2, 0.52)}, {"entropy": ends(0.2, 0.48)}, id="UNSURE"),
+        pytest.param(thrown_early, {"kl": LATER}, {"kl": [0.01, *LATER[:-1]]}, id="FIRST"),
+        pytest.param(thrown_early, {"kl": [0.01, 1.05, 0.01]}, {"kl": [0.01, 0.95, 0.01]}, id="FAR"),
+        pytest.param(thrown_early, {"policy/kl_old": [0.32]}, {"policy/kl_old": [0.28]}, id="LEAP"),
+        pytest.param(dead_groups_in_part, {"groups/dead": [0.21]}, {"groups/dead": [0.19]}, id="DEAD"),
+        pytest.param(
+            dead_groups_in_part, {"reward/std": seldom(100, 16)}, {"reward/std": seldom(100, 14)}, id="SILENT"
+        ),
+        pytest.param(
+            dead_groups_in_part, {"grad_norm": [0.00095, 1.0, 1.0]}, {"grad_norm": [0.00105, 1.0, 1.0]}, id="SILENCE"
+        ),
+        pytest.param(
+            dead_groups_in_part, {"loss": [0.0, 0.00105, 0.00105]}, {"loss": [0.0, 0.00095, 0.00095]},
+            id="BY_CONSTRUCTION",
+        ),
+        pytest.param(dead_groups_in_part, {REWARD: [0.08] * 3}, {REWARD: [0.087] * 3}, id="HALF"),  # 0.51 and 0.48
+        pytest.param(
+            dead_groups_in_part, {REWARD: [0.61] * 5 + [0.52, 0.53, 0.54, 0.55, 0.56]},
+            {REWARD: [0.61] * 5 + [0.52, 0.53, 0.54, 0.55, 0.56, 0.57]}, id="ALIKE",
+        ),
+        pytest.param(
+            form_earns_more, {"rewards/format": [0.1] * 3, "rewards/correctness": [0.058] * 3},
+            {"rewards/format": [0.1] * 3, "rewards/correctness": [0.062] * 3}, id="OUTDONE",
+        ),
+        pytest.param(
+            form_earns_more, {"rewards/format": [1.0] * 3, "rewards/correctness": [0.29] * 3},
+            {"rewards/format": [1.0] * 3, "rewards/correctness": [0.31] * 3}, id="RARE",
+        ),
+        pytest.param(
+            paid_for_another_shape, {REWARD: ends(0.5, 0.95), "completions/length": ends(260.0, 100.0)},
+            {REWARD: ends(0.5, 0.95), "completions/length": ends(240.0, 100.0)}, id="CHANGED",
+        ),
+        pytest.param(
+            paid_for_another_shape, {REWARD: ends(0.5, 0.92), "completions/length": ends(260.0, 100.0)},
+            {REWARD: ends(0.5, 0.88), "completions/length": ends(260.0, 100.0)}, id="BEST",
+        ),
+        pytest.param(
+            not_on_held_out_prompts, {REWARD: ends(0.5, 0.9), "eval/reward": [0.6, 0.69]},
+            {REWARD: ends(0.5, 0.9), "eval/reward": [0.6, 0.71]}, id="APART",
+        ),
+        pytest.param(gained_little, {REWARD: [0.94] * 12}, {REWARD: [0.96] * 12}, id="SOLVED"),
+        pytest.param(  # the last third is 1.39 and 1.58 deviations above the first
+            gained_little, {REWARD: [0.10, 0.20, 0.10, 0.20, 0.21, 0.31]},
+            {REWARD: [0.10, 0.20, 0.10, 0.20, 0.25, 0.35]}, id="SCATTERS",
+        ),
+        pytest.param(
+            gained_little, {REWARD: noisy([0.1] * 5 + [0.5] * 15, 0.02)}, {REWARD: noisy([0.1] * 4 + [0.5] * 15, 0.02)},
+            id="PLATEAU",
+        ),
+        pytest.param(
+            kl_leaps, {"kl": [0.2] * 5 + [2.1] + [0.2] * 5}, {"kl": [0.2] * 5 + [1.9] + [0.2] * 5}, id="GREW"
+        ),
+        pytest.param(
+            kl_leaps, {"kl": [0.05] * 5 + [1.05] + [0.05] * 5}, {"kl": [0.05] * 5 + [0.95] + [0.05] * 5}, id="FAR-leap"
+        ),
+        pytest.param(kl_leaps, {"kl": ends(0.01, 0.32)}, {"kl": ends(0.01, 0.28)}, id="HIGH"),
+        pytest.param(gradients_are_rough, {"grad_norm": ends(1.0, 4.2)}, {"grad_norm": ends(1.0, 3.8)}, id="ROUGHER"),
+        pytest.param(gradients_are_rough, {"grad_norm": [105.0] * 6}, {"grad_norm": [95.0] * 6}, id="ROUGH"),
+        pytest.param(gradients_are_rough, {"grad_norm": [105.0] * 6}, {"grad_norm": [105.0] * 5}, id="FEW"),
+        pytest.param(sampler_drifts, {"sampler/kl": ends(0.01, 0.031)}, {"sampler/kl": ends(0.01, 0.029)}, id="DRIFTS"),
+        pytest.param(
+            sampler_drifts, {"sampler/kl": ends(0.001, 0.0105)}, {"sampler/kl": ends(0.001, 0.0095)}, id="SEEN"
+        ),
+    ],
+)  # fmt: skip
+def test_each_limit_is_where_it_is_said_to_be(
+    hint: Hint, inside: Mapping[str, Sequence[float]], outside: Mapping[str, Sequence[float]]
+) -> None:
+    assert hint(case(inside)) is not None
+    assert hint(case(outside)) is None
+
+
+def test_the_tenth_step_is_soon_and_the_eleventh_is_not() -> None:
+    def after(step: float) -> Case:
+        return Case(rows=[{"step": 1.0, "kl": 0.01}, {"step": 5.0, "kl": 0.01}, {"step": step, "kl": 1.5}])
+
+    assert thrown_early(after(10.0)) is not None
+    assert thrown_early(after(11.0)) is None
+
+
+def test_a_form_is_weighed_over_thirty_rows() -> None:
+    answer = noisy([0.01] * 40, 0.001, seed=2)
+    whole = of_a_form(answer)
+    for rows, told in ((30, True), (29, False)):
+        assert (only_the_form(Case(rows=whole.rows[:rows])) is not None) == told
+
+
+@pytest.mark.parametrize(("z", "told"), [(3.3, True), (3.7, False)])
+def test_a_rise_of_three_and_a_half_standard_errors_is_a_gain(z: float, told: bool) -> None:
+    scatter = noisy([0.4] * 40, 0.05)
+    flat = trend(list(enumerate(scatter, 1)))
+    assert flat is not None
+    rise = z * flat.se - flat.slope  # a line more leaves the residuals as they are
+    rising = [value + rise * at for at, value in enumerate(scatter, 1)]
+    assert (gained_little(case({REWARD: rising})) is not None) == told

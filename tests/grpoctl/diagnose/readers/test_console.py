@@ -364,3 +364,16 @@ def test_what_stands_behind_a_bar_is_read_where_there_is_nothing_else(tmp_path: 
     bars = "".join(f"Training: 1%|▏| {n}/9 [01:24<1:15, 15.25s/it, reward=0.{n}, kl=0.0{n}]\n" for n in (1, 2, 3))
     assert [row["reward/mean"] for row in read(tmp_path, bars).case.rows] == [0.1, 0.2, 0.3]
     assert [row["reward/mean"] for row in read(tmp_path, lone + bars).case.rows] == [0.7, 0.1, 0.2, 0.3]
+
+
+def test_what_reward_functions_print_of_single_completions_is_no_step(tmp_path: Path) -> None:
+    step = "{{'loss': 0.1, 'reward': {reward}, 'epoch': {epoch}}}\n"
+    printed = 'breakdown: {"correctness": 0.0, "format": 0.02}\n' * 4
+    lines = [printed + step.format(reward=at / 10, epoch=at / 10) for at in range(1, 4)]
+    found = read(tmp_path, "".join(lines))
+    assert [row["reward/mean"] for row in found.case.rows] == [0.1, 0.2, 0.3]
+    assert found.case.averaged_over == 1
+    assert "12 dictionaries have parts of single completions' rewards: left out" in found.notes
+    alone = read(tmp_path, printed)  # all there is
+    assert [row["rewards/format"] for row in alone.case.rows] == [0.02] * len(alone.case.rows)
+    assert len(alone.case.rows) > 0
