@@ -62,6 +62,13 @@ _MOVED = re.compile(  # grad_norm exploded 4.6 → 473
     rf"(?P<name>(?:[\w/.`-]+ ){{1,5}})[~≈]?\**(?P<first>{_NUMBER})\**\s*(?:->|→|=>|⇒)\s*"
     rf"[~≈]?\**(?P<last>{_NUMBER})(?![\w/])"
 )
+_ALONG = re.compile(  # behind a metric's name and before a list of its values: reward by step (6 steps), reward_history
+    r"[ _](?:(?:by|per|over|each|every)[ _](?:the )?(?:training )?(?:steps?|epochs?|iterations?|updates?|rounds?|"
+    r"checkpoints?|evaluations?)|history|curve|trend|course)(?:\s*\([^()]{0,40}\))?\**\s*\Z",
+    re.IGNORECASE,
+)
+_BETWEEN = re.compile(r"\s*(?:,|->|→|⇒)\s*")
+_FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters before it
 _HAS_ARROW = re.compile(r"\d\**\s*(?:->|→|=>|⇒)")
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
 _STEP_WORD = re.compile(
@@ -442,9 +449,23 @@ class LineParser:
         for match in _FROM_TO.finditer(text) if "from " in text and len(text) < _LONGEST_HEADER else ():
             if (known_name := self._any_known(match["name"].split())) is not None:
                 stretches.setdefault(known_name, [_value_of(match["first"]), _value_of(match["last"])])
-        if stretches:
+        if (course := self._course_in(text)) is not None:
+            self._note_stretch(number, *course)
+        elif stretches:
             self._note_stretches(number, text, named, stretches)
         return named
+
+    def _course_in(self, text: str) -> tuple[str, list[float | None]] | None:
+        """The metric whose values along the run a line lists, and these; None where it lists none."""
+        head, _, tail = text.replace("=", ":").rpartition(":")
+        values = _BETWEEN.split(tail.strip(" \t[].;"), _MOST_VALUES) if head and len(text) < _LONGEST_HEADER else []
+        if len(values) < _FEWEST_VALUES or not all(map(_CELL.fullmatch, values)):
+            return None
+        along = _ALONG.search(head[-_LONGEST_NAME:])
+        words = head[-_LONGEST_NAME:][: along.start()].replace("_", " ").split() if along else []
+        names = [" ".join(words[-size:]) for size in range(len(words), 0, -1)]
+        name = next((name for name in names if self._is_known(name)), None)
+        return None if name is None else (name, [_value_of(value) for value in values])
 
     def _note_stretches(
         self, number: int, text: str, named: Cells, stretches: Mapping[str, list[float | None]]

@@ -206,3 +206,46 @@ def test_mapped_names_and_what_was_not_read() -> None:
 )
 def test_no_metrics(line: str) -> None:
     assert parse(line)[0] == []
+
+
+def courses(*lines: str) -> list[dict[str | None, float | None]]:
+    """The rows of what lines tell along the run, by our names."""
+    entries, _ = parse(*lines)
+    return [
+        {name_of(name): value for name, value in entry.cells.items()} for entry in entries if entry.form == "stretches"
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "reward by step (4 steps): 0.85, 0.57, 0.53, 0.93",
+        "**Mean reward per epoch**: 0.85, 0.57, 0.53, 0.93",
+        "reward_history = [0.85, 0.57, 0.53, 0.93]",
+        "In the first run the reward trend: 0.85 -> 0.57 -> 0.53 -> 0.93.",
+    ],
+)
+def test_a_list_of_values_along_the_run_is_its_course(line: str) -> None:
+    assert [row["reward/mean"] for row in courses(line)] == [0.85, 0.57, 0.53, 0.93]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "reward weights per step: 0.85, 0.57, 0.53, 0.93",  # no metric
+        "reward by step: 0.85, 0.57",  # two are no course
+        "reward by step: 0.85, 0.57, see the figure, 0.93",
+        "reward: 0.85, 0.57, 0.53, 0.93",  # of what?
+    ],
+)
+def test_other_lists_are_none(line: str) -> None:
+    assert courses(line) == []
+
+
+def test_courses_of_several_metrics_stand_together() -> None:
+    rows = courses("reward by step: 0.1, 0.2, 0.3", "KL by step: 0.001, 0.5, 2")
+    assert rows == [
+        {"reward/mean": 0.1, "kl": 0.001},
+        {"reward/mean": 0.2, "kl": 0.5},
+        {"reward/mean": 0.3, "kl": 2.0},
+    ]
