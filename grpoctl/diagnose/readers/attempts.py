@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 _SHOWN_BY = 3  # rows at different places behind where a log goes back: fewer are a process that lags behind
 _TOO_SHORT = 4  # times as many rows has another attempt: the newest has only begun
@@ -12,18 +12,21 @@ _NAMED = 3  # ends of attempts in a note
 
 
 def one_attempt(
-    places: Sequence[float], rewards: Sequence[float | None], unit: str = "step"
+    places: Sequence[float], reward_of: Callable[[int], float | None], unit: str = "step"
 ) -> tuple[list[int], list[str]]:
     """Which rows of a log are of its newest attempt, in their order, and notes; all of them and [] where it has one.
 
-    places: where in the run each row stands (in steps, or in `unit`), in the log's order; rewards: theirs, or losses.
-    What a resumed run continues is part of it up to where it goes on; what was trained again from there is not. Where
-    the newest has hardly begun, an earlier, much longer one stands. Rows with the same rewards at the same places are
-    another process's, and no attempt.
+    places: where in the run each row stands (in steps, or in `unit`), in the log's order; reward_of: the reward of a
+    row, or its loss. What a resumed run continues is part of it up to where it goes on; what was trained again from
+    there is not. Where the newest has hardly begun, an earlier, much longer one stands. Rows with the same rewards at
+    the same places are another process's, and no attempt.
     """
     begins = _begins(places)
+    if len(begins) == 1:
+        return list(range(len(places))), []
     if len(begins) - 1 > max(_SEVERAL, len(places) / _MANY_ROWS):
         return list(range(len(places))), []  # a count of something else
+    rewards = [reward_of(row) for row in range(len(places))]
     courses: list[list[int]] = []
     for begin, end in zip(begins, [*begins[1:], len(places)], strict=True):
         before = [row for row in courses[-1] if places[row] < places[begin]] if courses else []

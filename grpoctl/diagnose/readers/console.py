@@ -434,12 +434,15 @@ def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
 
 def _newest(logged: list[Logged]) -> tuple[list[Logged], list[str]]:
     """The newest attempt's entries: what is no row of rewards goes with the row before it. And a note."""
+    own = [entry.step for entry in logged]
+    if None not in own and own == sorted(step or 0 for step in own):  # nearly always, and quickly seen
+        return logged, []
     training = [place for place, entry in enumerate(logged) if not _of_evaluation(tuple(entry.cells))]
-    rewarded = [place for place in training if "reward/mean" in map(name_of, logged[place].cells)] or training
+    rewarded = [place for place in training if _has_reward(tuple(logged[place].cells))] or training
     places, unit = _places([logged[place] for place in rewarded])
     if not places:
         return logged, []
-    kept, notes = one_attempt(places, [reward_or_loss(logged[place].cells) for place in rewarded], unit)
+    kept, notes = one_attempt(places, lambda row: reward_or_loss(logged[rewarded[row]].cells), unit)
     if not notes:
         return logged, []
     newest = [*logged[: rewarded[0]]]
@@ -542,6 +545,11 @@ def _of_evaluation(names: tuple[str, ...]) -> bool:
     return _SUMMARY in names or (
         any(name.startswith("eval_") for name in names) and not any(name_of(name) == "reward/mean" for name in names)
     )
+
+
+@lru_cache(maxsize=1000)
+def _has_reward(names: tuple[str, ...]) -> bool:
+    return "reward/mean" in map(name_of, names)
 
 
 def _trains_at_zero(training: Sequence[Logged], steps: Sequence[int]) -> bool:

@@ -116,7 +116,7 @@ _MOST_SPELLINGS = 10_000
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)  # there is one a line: a frozen one takes five times as long to make
 class Logged:
     """A line's (or a dictionary's) metrics: where it stands, what numbers it, where the last progress bar stood."""
 

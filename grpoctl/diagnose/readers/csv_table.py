@@ -209,7 +209,7 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     if steps[0] == 0 and "update" in rows[0]:  # ours have evaluations before the first update there, and nothing else
         steps = [step + 1 for step in steps]
         notes.append("the table counts from 0: its first row is step 1")
-    kept, attempts = one_attempt(steps, [row.get("reward/mean", row.get("loss")) for row in rows])
+    kept, attempts = one_attempt(steps, lambda place: rows[place].get("reward/mean", rows[place].get("loss")))
     notes += attempts
     by_step: dict[int, dict[str, float | None]] = {}
     for place in kept:

@@ -100,7 +100,7 @@ def _entries(document: Any) -> tuple[list[Entry], list[str]]:
     steps = [step for step in stated if step is not None]
     notes: list[str] = []
     if len(steps) == len(rows):
-        kept, notes = one_attempt(steps, [reward_or_loss(row) for row in rows])
+        kept, notes = one_attempt(steps, lambda place: reward_or_loss(rows[place]))
         rows, steps = [rows[row] for row in kept], [steps[row] for row in kept]
     if len({*steps}) < len(rows):
         steps = list(range(1, len(rows) + 1))

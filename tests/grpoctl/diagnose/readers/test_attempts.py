@@ -34,18 +34,18 @@ from grpoctl.diagnose.readers.registry import open_source
     ],
 )
 def test_one_attempt(places: list[float], kept: list[int]) -> None:
-    found, notes = one_attempt(places, [float(row + 1) for row in range(len(places))])
+    found, notes = one_attempt(places, float)
     assert found == kept
     assert bool(notes) == (len(kept) < len(places))
 
 
 def test_the_note_says_what_is_left_out() -> None:
-    _, (note,) = one_attempt([1, 2, 3, 1, 2, 3, 1, 2, 3], list(map(float, range(9))), "epoch")
+    _, (note,) = one_attempt([1, 2, 3, 1, 2, 3, 1, 2, 3], float, "epoch")
     assert note == (
         "the log goes back behind epoch 3, epoch 3 (begun again, or resumed): of 3 attempts the newest one is judged, "
         "6 rows are left out; to judge another one, give it as a file of its own"
     )
-    _, (note,) = one_attempt([*range(1, 13), 1, 2, 3], list(map(float, range(15))))
+    _, (note,) = one_attempt([*range(1, 13), 1, 2, 3], float)
     assert "step 12" in note
     assert "of 2 attempts the longest one is judged, 3 rows" in note
 
@@ -53,11 +53,10 @@ def test_the_note_says_what_is_left_out() -> None:
 def test_the_same_again_is_no_attempt() -> None:
     # what two processes print five steps at a time: each row twice, but for rounding of one of them
     places = [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 6, 7, 8, 6, 7, 8]
-    rewards: list[float | None] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.1, 0.2, 0.3, 0.4, 0.51, 0.6, 0.7, 0.8, 0.6, 0.7, 0.8]
-    assert one_attempt(places, rewards) == ([*range(16)], [])
-    zeros: list[float | None] = [0.0] * 6
-    assert one_attempt([1, 2, 3, 1, 2, 3], zeros)[0] == [3, 4, 5]  # 0 is anybody's
-    assert one_attempt([1, 2, 3, 1, 2, 3], [None] * 6)[0] == [3, 4, 5]
+    rewards = [0.1, 0.2, 0.3, 0.4, 0.5, 0.1, 0.2, 0.3, 0.4, 0.51, 0.6, 0.7, 0.8, 0.6, 0.7, 0.8]
+    assert one_attempt(places, rewards.__getitem__) == ([*range(16)], [])
+    assert one_attempt([1, 2, 3, 1, 2, 3], lambda _: 0.0)[0] == [3, 4, 5]  # 0 is anybody's
+    assert one_attempt([1, 2, 3, 1, 2, 3], lambda _: None)[0] == [3, 4, 5]
 
 
 def read(file: Path, text: str) -> Reading:
