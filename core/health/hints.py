@@ -455,6 +455,7 @@ def not_on_held_out_prompts(case: Case) -> Finding | None:
 DOUBTFUL = 3.5  # standard errors of a training reward's rise: rows are not quite independent
 SCATTERS = 1.5  # times the spread of a few values
 PLATEAU = 5  # rows of the first quarter
+MOST = 99.0  # standard errors that are told: a line without any has infinitely many
 
 
 def gained_little(case: Case) -> Finding | None:
@@ -479,7 +480,7 @@ def gained_little(case: Case) -> Finding | None:
         return None
     (early, late), line = thirds(values), trend(points)
     if line is None or line.z < DOUBTFUL:
-        how = "" if line is None else f" (trend {line.z:+.1f} standard errors)"
+        how = "" if line is None else f" (trend {max(line.z, -MOST):+.1f} standard errors)"
         little = line is not None or late - early <= SCATTERS * spread(values)
         return _little(column, early, late, f"in {len(values)} rows{how}") if little else None
     rest = points[len(points) // 4 :]

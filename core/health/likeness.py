@@ -222,14 +222,15 @@ def leads(case: Case, like: Alike, findings: Sequence[Finding], aside: Sequence[
 
 def _lead(cause: str, like: Alike, *, rises: bool) -> Finding:
     count, near, usual = like.count(cause), len(like.near), like.usual[cause]
+    rarer = ", so no more often than usual" if count * like.runs <= usual * near else ""
     where = " (the training reward rises: it would be on held-out prompts)" if cause == "no-gain" and rises else ""
     return Finding(
         id=cause,
         severity="info",
         summary=(
             f"if this run failed{where}: of the {near} failed public runs whose logs look most like this one, {count} "
-            f"had this cause by what their authors say ({usual} of all {like.runs}); nothing in this log says so by "
-            "itself"
+            f"had this cause by what their authors say ({usual} of all {like.runs}{rarer}); nothing in this log says "
+            "so by itself"
         ),
         evidence={
             "alike": near, "alike_with_this_cause": count, "runs": like.runs, "runs_with_this_cause": usual,

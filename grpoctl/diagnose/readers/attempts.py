@@ -1,48 +1,85 @@
-"""Where a log begins again: a run that was started anew into the same file, or resumed from a checkpoint."""
+"""Where a log begins again: a run that was started anew into the same file, or resumed from a checkpoint.
+
+Places are where in the run the entries of a log stand: steps, a progress bar's, or epochs. An attempt begins where they
+go back and on from there, over places that were told before, and no other count goes on.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
-_SHOWN_BY = 3  # rows at different places behind where a log goes back: fewer are a process that lags behind
+from grpoctl.diagnose.readers.metric_names import STEPS, name_of
+
+TIMED = re.compile(r"step_time|profiling/.+|.+_runtime|.+_per_second")  # a process's own
+COUNTS = frozenset({*STEPS, "epoch", "num_tokens", "total_tokens", "tokens_seen", "total_episodes", "episodes"})
+_FOLLOWING, _BEFORE = 3, 2  # rows that go on, and how many of them not beyond the furthest place: fewer are a lag
+_LOOKED_AT = 100  # entries in which they are looked for
 _TOO_SHORT = 4  # times as many rows has another attempt: the newest has only begun
 _SEVERAL, _MANY_ROWS = 3, 20  # times that a log begins again; of more than these there is one in so many rows at most
+_ALIKE = 0.9  # of the values at the same places: the rows are another process's
+_FROM_SCRATCH = 1.6  # spacings: a run's first row is no further from 0
+_PLACED = 0.9  # of the rows have a place
 _NAMED = 3  # ends of attempts in a note
 
+Cells = Mapping[str, float | None]
 
-def one_attempt(
-    places: Sequence[float], reward_of: Callable[[int], float | None], unit: str = "step"
+
+def newest_attempt(
+    places: Sequence[float | None], cells_of: Callable[[int], Cells], unit: str = "step"
 ) -> tuple[list[int], list[str]]:
-    """Which rows of a log are of its newest attempt, in their order, and notes; all of them and [] where it has one.
+    """Which entries of a log are of its newest attempt, in their order, and notes; all of them and [] where it has one.
 
-    places: where in the run each row stands (in steps, or in `unit`), in the log's order; reward_of: the reward of a
-    row, or its loss. What a resumed run continues is part of it up to where it goes on; what was trained again from
-    there is not. Where the newest has hardly begun, an earlier, much longer one stands. Rows with the same rewards at
-    the same places are another process's, and no attempt.
+    places: of each entry, in the log's order, in steps or in `unit`; cells_of: an entry's values by their names. Rows
+    with rewards (without any, with losses) say where an attempt begins; what stands between goes with the row before
+    it, or with the attempt that it begins. What a resumed run continues is part of it up to where it goes on. Where the
+    newest has hardly begun, an earlier, much longer one stands. What is told again is counted once.
     """
-    begins = _begins(places)
-    if len(begins) == 1:
-        return list(range(len(places))), []
-    if len(begins) - 1 > max(_SEVERAL, len(places) / _MANY_ROWS):
-        return list(range(len(places))), []  # a count of something else
-    rewards = [reward_of(row) for row in range(len(places))]
-    courses: list[list[int]] = []
-    for begin, end in zip(begins, [*begins[1:], len(places)], strict=True):
-        before = [row for row in courses[-1] if places[row] < places[begin]] if courses else []
-        if courses and _tells_the_same(courses[-1], range(begin, end), places, rewards):
-            courses[-1] = [*before, *range(begin, end)]  # the same again: nothing began
-            continue
-        courses.append([*before, *range(begin, end)])
-    if len(courses) == 1:
-        return list(range(len(places))), []
-    longest = max(courses, key=len)
-    chosen = courses[-1] if len(courses[-1]) * _TOO_SHORT > len(longest) else longest
-    return chosen, [_note(courses, chosen, [f"{unit} {places[course[-1]]:g}" for course in courses[:-1]])]
+    everything = list(range(len(places)))
+    if all(before <= after for before, after in pairwise(place for place in places if place is not None)):
+        return everything, []  # nearly always, and quickly seen
+    rows = _rows(places, cells_of)
+    at = [places[row] or 0.0 for row in rows]
+    begins = _begins(at)
+    if len(begins) < 2 or len(begins) - 1 > max(_SEVERAL, len(at) / _MANY_ROWS):
+        return everything, []  # of more it is a count of something else
+    attempts = _Attempts(at, begins, lambda row: cells_of(rows[row]))
+    course, which = attempts.followed(len(begins)), "newest"
+    reached = [f"{unit} {end:g}" for end in attempts.ends]
+    if attempts.longest[0] >= _TOO_SHORT * len(course):
+        course, which = attempts.followed(attempts.longest[1]), "longest"
+    kept = _with_what_is_between(course, rows, places)
+    left = len(places) - len(kept)
+    if not left:
+        return everything, []
+    if not reached:
+        return kept, [f"{left} rows tell again what others told (another process): counted once"]
+    behind = ", ".join(reached[:_NAMED]) + (", ..." if len(reached) > _NAMED else "")
+    note = (
+        f"the log goes back behind {behind} (begun again, or resumed): of {len(reached) + 1} attempts the {which} one "
+        f"is judged, {left} rows are left out; to judge another one, give it as a file of its own"
+    )
+    return kept, [note]
+
+
+def _rows(places: Sequence[float | None], cells_of: Callable[[int], Cells]) -> list[int]:
+    """The entries with rewards, else those with losses, that have a place; [] where many of them have none."""
+    metrics = {
+        entry: {name_of(name) for name, value in cells_of(entry).items() if value is not None}
+        for entry in range(len(places))
+    }
+    for metric in ("reward/mean", "loss"):
+        told = [entry for entry, names in metrics.items() if metric in names]
+        placed = [entry for entry in told if places[entry] is not None]
+        if told:
+            return placed if len(placed) >= _PLACED * len(told) else []
+    return []
 
 
 def _begins(places: Sequence[float]) -> list[int]:
-    """The rows at which an attempt begins: the first one, and where places go back for good."""
+    """The rows at which an attempt may begin: the first one, and where places go back and on from there."""
     begins, furthest = [0], places[0] if places else 0.0
     for row, place in enumerate(places):
         if place < furthest and _goes_on(places, row, furthest):
@@ -53,33 +90,82 @@ def _begins(places: Sequence[float]) -> list[int]:
 
 
 def _goes_on(places: Sequence[float], row: int, furthest: float) -> bool:
-    """Whether from this row on some rows follow each other, none of them beyond the furthest place there was."""
-    seen, last = 0, -math.inf
-    for at in range(row, len(places)):
-        place = places[at]
-        if place > furthest or place < last:
+    """Whether from this row on some rows follow each other, of which more than one is not beyond the furthest place."""
+    seen: list[float] = []
+    for place in places[row : row + _LOOKED_AT]:
+        if seen and place < seen[-1]:
             return False
-        seen += place > last
-        last = place
-        if seen == _SHOWN_BY:
-            return True
+        if not seen or place > seen[-1]:
+            seen.append(place)
+        if len(seen) == _FOLLOWING:
+            return seen[_BEFORE - 1] <= furthest
     return False
 
 
-def _tells_the_same(
-    course: Sequence[int], again: Sequence[int], places: Sequence[float], rewards: Sequence[float | None]
-) -> bool:
-    """Whether most rows at the places of a course have its rewards; 0 is anybody's."""
-    there = {places[row]: rewards[row] for row in course}
-    repeated = [row for row in again if there.get(places[row]) and rewards[row] is not None]
-    return sum(rewards[row] == there[places[row]] for row in repeated) * 2 > len(repeated) > 0
+class _Attempts:
+    """The attempts of a log, followed one after another: each continues what it does not tell again."""
+
+    def __init__(self, places: Sequence[float], begins: Sequence[int], cells_of: Callable[[int], Cells]) -> None:
+        self.places, self.cells_of = places, cells_of
+        self.parts = [range(begin, end) for begin, end in pairwise([*begins, len(places)])]
+        self.ends: list[float] = []  # the last place of each attempt but the newest
+        self.longest = (0, 0)  # rows of the longest of these, and how many parts it is of
+
+    def followed(self, count: int) -> list[int]:
+        """The rows of the attempt that the last of so many parts is of."""
+        self.ends, self.longest = [], (0, 0)
+        course = list(self.parts[0])
+        for number, part in enumerate(self.parts[1:count], 1):
+            if self._goes_on_with(course, part):
+                course += part
+                continue
+            if not self._tells_again(course, part):
+                self.ends.append(self.places[course[-1]])
+                self.longest = max(self.longest, (len(course), number))
+            if self._begins_from_scratch(part):
+                course.clear()
+            while course and self.places[course[-1]] >= self.places[part[0]]:
+                course.pop()
+            course += part
+        return course
+
+    def _goes_on_with(self, course: Sequence[int], part: range) -> bool:
+        """Whether a part belongs to the same attempt: other places (rotated files), or another count that goes on."""
+        if max(map(self.places.__getitem__, part)) < min(self.places[course[0]], self.places[course[-1]]):
+            return True
+        before, after = self.cells_of(course[-1]), self.cells_of(part[0])
+        counts = [(before[name], after[name]) for name in COUNTS & before.keys() & after.keys()]
+        return any(was is not None and now is not None and now > was for was, now in counts)  # a place's own goes back
+
+    def _tells_again(self, course: Sequence[int], part: range) -> bool:
+        """Whether nearly all values at the places of a course are the course's."""
+        by_place = sorted(course, key=self.places.__getitem__)
+        ordered = [self.places[row] for row in by_place]
+        same = compared = 0
+        for row in part:
+            at = bisect_left(ordered, self.places[row])
+            if at == len(ordered) or ordered[at] != self.places[row]:
+                continue
+            before, again = self.cells_of(by_place[at]), self.cells_of(row)
+            names = [name for name in before.keys() & again.keys() - COUNTS if not TIMED.fullmatch(name)]
+            compared += len(names)
+            same += sum(before[name] == again[name] for name in names)
+        return same >= _ALIKE * compared > 0
+
+    def _begins_from_scratch(self, part: range) -> bool:
+        first, second = (self.places[row] for row in part[:2])
+        return first <= _FROM_SCRATCH * (second - first)
 
 
-def _note(courses: Sequence[Sequence[int]], chosen: Sequence[int], ends: Sequence[str]) -> str:
-    which = "newest" if chosen is courses[-1] else "longest"
-    left = len({row for course in courses for row in course} - {*chosen})
-    behind = ", ".join(ends[:_NAMED]) + (", ..." if len(ends) > _NAMED else "")
-    return (
-        f"the log goes back behind {behind} (begun again, or resumed): of {len(courses)} attempts the {which} one is "
-        f"judged, {left} rows are left out; to judge another one, give it as a file of its own"
-    )
+def _with_what_is_between(course: Sequence[int], rows: Sequence[int], places: Sequence[float | None]) -> list[int]:
+    """The entries that go with a course's rows: those behind each, up to where the next row or attempt begins."""
+
+    def goes_back(entry: int, before: int) -> bool:
+        place, reached = places[entry], places[before]
+        return place is not None and reached is not None and place < reached
+
+    starts = [0]
+    for before, row in pairwise(rows):
+        starts.append(next((entry for entry in range(before + 1, row) if goes_back(entry, before)), row))
+    ends = [*starts[1:], len(places)]
+    return [entry for row in sorted(course) for entry in range(starts[row], ends[row])]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,30 +18,32 @@ from typing import Any
 
 from core.errors import SpecError
 from core.health.case import Notice
-from grpoctl.diagnose.readers.attempts import one_attempt
+from grpoctl.diagnose.readers.attempts import TIMED, newest_attempt
 from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import LogSettings
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, proposed
 from grpoctl.diagnose.readers.text import Line, Notices, is_text, text_lines
-from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, reward_or_loss
+from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries
 
 _SUMMARY = "train_runtime"
 _COUNTERS = ("step", "num_tokens")  # no two steps of a run have the same; `epoch` is rounded
-_TIMED = re.compile(r"step_time|profiling/.+|.+_runtime|.+_per_second")
 _ENOUGH = 3  # different dictionaries in a row, before copies of them are taken for copies
 _GLANCED_AT = 5_000  # lines of each of a folder's files
 _LOOKED_AT = 200_000  # lines in which the first metric is looked for
 _A_HEAD = 4  # lines of one kind: a configuration that several processes print is no course
 _BY_ORDER = "the log has no step numbers: a row is counted as one step"
+_OWN_STEPS = "steps are the log's own"
 _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end do not follow each other
 _MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
 _KINDS = 4  # of dictionaries that make one step
 _CLOSEST = 0.01  # epochs: older versions round to two decimals, and one row has no neighbour
 _OF_RATE = 0.0005  # steps a second, or of them: a summary has three decimals, newer ones four digits
 _FIRST, _FEWEST_ROWS, _MOST_STEPS = 1.6, 3, 10_000_000  # spacings before a run's first row; rows that show one; steps
+_OWN = 0.9  # of the rows have a step of their own, where steps go back
 _BEFORE = 10  # rows: fewer may be rounding
+_OF_THE_FIRST = "settings are those that the log states first: --set what the attempt that is judged changed"
 _AN_EXCERPT = "; by its epoch the first is not the run's first"
 _DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
@@ -54,7 +55,7 @@ _WORDS = {
     "dictionary": "dictionaries",
     "table": "a table's rows",
     "pairs": "lines with `name=value`",
-    "stretches": "values with arrows between them",
+    "stretches": "lists of values, or values with arrows between them",
 }
 
 
@@ -122,6 +123,7 @@ class _Console:
         notes += _not_there(source, log)
         form = _form_of(log)
         logged, averaged = log.logged[form], log.averaged[form]
+        logged, attempts = (logged, []) if form == "table" else _newest(logged)
         logged = _in_order(form, logged, log.parser.rounded)
         of_one_process = _of_one_process(logged) if form == "dictionary" else logged
         distinct, copies = _without_copies(of_one_process) if form == "dictionary" else (of_one_process, 1)
@@ -132,8 +134,9 @@ class _Console:
             notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
         elif lost := len(logged) - len(of_one_process):
             notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
-        distinct, attempts = _newest(distinct)
-        notes += attempts
+        if not attempts:  # whose steps stood on lines of their own, or in a table
+            distinct, attempts = _newest(distinct)
+        notes += attempts + ([_OF_THE_FIRST] if attempts and log.settings.arguments else [])
         entries, how = _numbered(distinct, mapped=source.columns)
         if not entries:
             raise SpecError("has no metrics of a training step", file=source.path)
@@ -338,14 +341,13 @@ def _of_several_kinds(logged: Sequence[Logged]) -> list[Logged]:
 def _without_single_completions(logged: list[Logged]) -> tuple[list[Logged], int]:
     """The dictionaries without those that reward functions print of each completion, and how many these are.
 
-    They have parts of a reward and nothing else, and stand in greater number between those of training steps.
+    They have parts of a reward and nothing else, and stand in greater number between steps that have the whole reward.
     """
     parts = {names: _are_parts_of_a_reward(names) for names in {tuple(entry.cells) for entry in logged}}
-    steps = [entry for entry in logged if not parts[tuple(entry.cells)] and not _of_evaluation(tuple(entry.cells))]
-    single = len([entry for entry in logged if parts[tuple(entry.cells)]])
-    if not steps or single <= len(steps):
-        return logged, 0
-    return [entry for entry in logged if not parts[tuple(entry.cells)]], single
+    steps = sum(_has_reward(tuple(entry.cells)) for entry in logged)
+    others = [entry for entry in logged if not parts[tuple(entry.cells)]]
+    single = len(logged) - len(others)
+    return (others, single) if 0 < steps < single else (logged, 0)
 
 
 def _are_parts_of_a_reward(names: tuple[str, ...]) -> bool:
@@ -419,7 +421,7 @@ def _of_one_process(logged: Sequence[Logged]) -> list[Logged]:
     """
     distinct: dict[frozenset[tuple[str, str]], Logged] = {}
     for place, entry in enumerate(logged):
-        same = {name: repr(value) for name, value in entry.cells.items() if not _TIMED.fullmatch(name)}
+        same = {name: repr(value) for name, value in entry.cells.items() if not TIMED.fullmatch(name)}
         counted = any(entry.cells.get(name) is not None for name in _COUNTERS)
         distinct.setdefault(frozenset((same if counted else {**same, "": str(place)}).items()), entry)
     return list(distinct.values())
@@ -433,35 +435,30 @@ def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
 
 
 def _newest(logged: list[Logged]) -> tuple[list[Logged], list[str]]:
-    """The newest attempt's entries: what is no row of rewards goes with the row before it. And a note."""
-    own = [entry.step for entry in logged]
-    if None not in own and own == sorted(step or 0 for step in own):  # nearly always, and quickly seen
-        return logged, []
-    training = [place for place, entry in enumerate(logged) if not _of_evaluation(tuple(entry.cells))]
-    rewarded = [place for place in training if _has_reward(tuple(logged[place].cells))] or training
-    places, unit = _places([logged[place] for place in rewarded])
-    if not places:
-        return logged, []
-    kept, notes = one_attempt(places, lambda row: reward_or_loss(logged[rewarded[row]].cells), unit)
-    if not notes:
-        return logged, []
-    newest = [*logged[: rewarded[0]]]
-    ends = dict(zip(rewarded, [*rewarded[1:], len(logged)], strict=True))
-    for row in kept:
-        newest += logged[rewarded[row] : ends[rewarded[row]]]
-    return newest, notes
+    """The newest attempt's entries, by the surest place that most rows with rewards have, and notes."""
+    told = [entry for entry in logged if _has_reward(tuple(entry.cells))] or logged
+    for place_of, unit in ((_own_step, "step"), (_bar, "step"), (_epoch, "epoch")):
+        if sum(place_of(entry) is None for entry in told) <= len(told) / 10:
+            kept, notes = newest_attempt(list(map(place_of, logged)), lambda at: _with_epoch(logged[at]), unit)
+            return [logged[at] for at in kept] if notes else logged, notes
+    return logged, []
 
 
-def _places(logged: Sequence[Logged]) -> tuple[list[float], str]:
-    """Where in a run each entry says that it stands, by the surest that all of them have; [] where there is none."""
-    own = [entry.step for entry in logged]
-    bars = [entry.bar for entry in logged]
-    epochs = [entry.cells.get("epoch", entry.epoch) for entry in logged]
-    for places, unit in ((own, "step"), (bars, "step"), (epochs, "epoch")):
-        known = [place for place in places if place is not None and math.isfinite(place)]
-        if len(known) == len(logged):
-            return known, unit
-    return [], ""
+def _own_step(entry: Logged) -> float | None:
+    return entry.step
+
+
+def _bar(entry: Logged) -> float | None:
+    return entry.bar
+
+
+def _epoch(entry: Logged) -> float | None:
+    epoch = entry.cells.get("epoch", entry.epoch)
+    return epoch if epoch is not None and math.isfinite(epoch) else None
+
+
+def _with_epoch(entry: Logged) -> Mapping[str, float | None]:
+    return entry.cells if entry.epoch is None else {"epoch": entry.epoch, **entry.cells}
 
 
 def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[list[Entry], str]:
@@ -471,8 +468,9 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     own = [entry.step for entry in training]
     bars = [entry.bar for entry in training]
     goes_back = sum((after or 0) < (before or 0) for before, after in pairwise(own))
-    if training and None not in own and goes_back <= len(own) / 20:
-        steps, how = [step or 0 for step in own], "steps are the log's own"
+    again = goes_back and len({*own}) < _OWN * len(own)  # steps that are counted anew in each epoch, say
+    if training and None not in own and goes_back <= len(own) / 20 and not again:
+        steps, how = [step or 0 for step in own], _OWN_STEPS
     elif None not in bars and all((a or 0) < (b or 0) for a, b in pairwise(bars)) and training:
         steps, how = [bar or 0 for bar in bars], "steps are the progress bar's"
     else:
@@ -486,9 +484,14 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
         apart = 1 not in steps and len(steps) > 1  # one row in so many: only the first would be no step
         number_of = {key: max(step, 1) if apart else step + 1 for key, step in number_of.items()}
         how += "; it counts from 0: its first row is step 1"
+    stated = (
+        {step: number_of[id(entry)] for step, entry in zip(own, training, strict=True)}
+        if how.startswith(_OWN_STEPS)
+        else {}
+    )
     entries, step = [], 0
-    for entry in logged:
-        step = number_of.get(id(entry), step)  # an evaluation stands behind the step it was made after
+    for entry in logged:  # an evaluation without a step of its own stands behind the one it was made after
+        step = number_of.get(id(entry), stated.get(entry.step, step))
         cells = {mapped.get(name, name): value for name, value in entry.cells.items()} if mapped else entry.cells
         entries.append(Entry(step=step, cells=cells))
     return entries, how

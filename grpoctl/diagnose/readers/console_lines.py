@@ -67,7 +67,9 @@ _ALONG = re.compile(  # behind a metric's name and before a list of its values: 
     r"checkpoints?|evaluations?)|history|curve|trend|course)(?:\s*\([^()]{0,40}\))?\**\s*\Z",
     re.IGNORECASE,
 )
-_BETWEEN = re.compile(r"\s*(?:,|->|→|⇒)\s*")
+_BY_STEP = re.compile(r"[ _](?:by|per|over|each|every)[ _](?:the )?(?:training )?steps?\b", re.IGNORECASE)
+_BETWEEN = re.compile(r",\s+|\s*(?:->|→|⇒)\s*")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters before it
 _HAS_ARROW = re.compile(r"\d\**\s*(?:->|→|=>|⇒)")
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
@@ -116,7 +118,7 @@ _MOST_SPELLINGS = 10_000
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
-@dataclass(kw_only=True, slots=True)  # there is one a line: a frozen one takes five times as long to make
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Logged:
     """A line's (or a dictionary's) metrics: where it stands, what numbers it, where the last progress bar stood."""
 
@@ -188,7 +190,10 @@ class LineParser:
             line = min(stretch.line for stretch in stretches.values())
             values = {name: stretch.values for name, stretch in stretches.items()}
             rows = stretched(values)
-            yield from (Logged(line=line, form="stretches", cells=cells, part=len(rows) > 1) for cells in rows)
+            each = all(stretch.each and len(stretch.values) == len(rows) for stretch in stretches.values())
+            for step, cells in enumerate(rows, 1):
+                at = step if each else None
+                yield Logged(line=line, form="stretches", cells=cells, step=at, part=len(rows) > 1 and not each)
 
     def _part(self, number: int, text: str) -> Iterator[Logged]:
         if " - " in text and "step:" in text and (cells := self._verl(text)) is not None:
@@ -420,7 +425,7 @@ class LineParser:
         if known or (step is not None and len(text) < _SHORT):
             self.first_line = self.first_line or (number if known else None)
             self._note_unknown(name for name in named if known and name not in known)
-            epoch = _EPOCH.search(text) if step is None else None
+            epoch = _EPOCH.search(text)
             at = float(epoch[1]) if epoch else None
             drawn = step is None and _BAR.search(text) is not None
             yield Logged(line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn)
@@ -450,15 +455,18 @@ class LineParser:
             if (known_name := self._any_known(match["name"].split())) is not None:
                 stretches.setdefault(known_name, [_value_of(match["first"]), _value_of(match["last"])])
         if (course := self._course_in(text)) is not None:
-            self._note_stretch(number, *course)
-        elif stretches:
+            self._note_stretch(number, *course, each=_BY_STEP.search(text) is not None)
+            return {}
+        if stretches:
             self._note_stretches(number, text, named, stretches)
         return named
 
     def _course_in(self, text: str) -> tuple[str, list[float | None]] | None:
         """The metric whose values along the run a line lists, and these; None where it lists none."""
         head, _, tail = text.replace("=", ":").rpartition(":")
-        values = _BETWEEN.split(tail.strip(" \t[].;"), _MOST_VALUES) if head and len(text) < _LONGEST_HEADER else []
+        listed = tail.strip(" \t[].;") if head and len(text) < _LONGEST_HEADER else ""
+        values = _BETWEEN.split(listed, _MOST_VALUES)
+        values = listed.split(",", _MOST_VALUES) if len(values) == 1 else [_THOUSANDS.sub("", one) for one in values]
         if len(values) < _FEWEST_VALUES or not all(map(_CELL.fullmatch, values)):
             return None
         along = _ALONG.search(head[-_LONGEST_NAME:])
@@ -486,9 +494,9 @@ class LineParser:
             if name is not None and name not in told:
                 self._note_stretch(number, name, [_value_of(match["first"]), _value_of(match["last"])])
 
-    def _note_stretch(self, number: int, name: str, values: list[float | None]) -> None:
+    def _note_stretch(self, number: int, name: str, values: list[float | None], *, each: bool = False) -> None:
         if len(self._stretches) < _MOST_STRETCHES:
-            self._stretches.setdefault(name, Stretch(line=number, values=tuple(values)))
+            self._stretches.setdefault(name, Stretch(line=number, values=tuple(values), each=each))
 
     def _any_known(self, words: Sequence[str]) -> str | None:
         """The longest and last of the words that are a metric's name."""

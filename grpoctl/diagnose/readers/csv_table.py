@@ -20,7 +20,7 @@ from pathlib import Path
 from core.errors import GrpoError, SpecError
 from core.health.case import Case
 from core.health.finding import StepTable
-from grpoctl.diagnose.readers.attempts import one_attempt
+from grpoctl.diagnose.readers.attempts import COUNTS, newest_attempt
 from grpoctl.diagnose.readers.base import SOME_WRONG, TOO_SMALL, Reading, Source, impossible
 from grpoctl.diagnose.readers.metric_names import STEPS, in_our_sense, metrics_of, name_of
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
@@ -29,6 +29,7 @@ from grpoctl.diagnose.readers.trainer_log import bounded_by, span_of
 _SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _STEPS = (*STEPS, "epoch", "epochs")  # columns that number the rows
 _STEP = "step"
+_BY_ORDER = "the table has no column of whole steps: a row is counted as one step"
 _BOUNDS = ("__MIN", "__MAX")  # of W&B
 _NAMED = 6  # columns that a note names
 _DELIMITERS = ",;\t"
@@ -209,16 +210,37 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     if steps[0] == 0 and "update" in rows[0]:  # ours have evaluations before the first update there, and nothing else
         steps = [step + 1 for step in steps]
         notes.append("the table counts from 0: its first row is step 1")
-    kept, attempts = one_attempt(steps, lambda place: rows[place].get("reward/mean", rows[place].get("loss")))
+    counts = [(place, name) for place, column in enumerate(table.header) if (name := _counter(column)) in COUNTS]
+
+    def with_counts(at: int) -> dict[str, float | None]:
+        return {**{name: _number(table.rows[at][1][place].strip()) for place, name in counts}, **rows[at]}
+
+    epochs = [with_counts(at).get("epoch") for at in range(len(rows))]
+    by_epoch = how == _BY_ORDER and any(epoch is not None for epoch in epochs)
+    kept, attempts = newest_attempt(epochs if by_epoch else steps, with_counts, "epoch" if by_epoch else "step")
     notes += attempts
     by_step: dict[int, dict[str, float | None]] = {}
-    for place in kept:
-        by_step.setdefault(steps[place], {"step": float(steps[place])}).update(rows[place])
+    for at in kept:
+        row = by_step.setdefault(steps[at], {"step": float(steps[at])})
+        if not _is_more_of(row, rows[at]):
+            if "reward/mean" in row and "reward/mean" not in rows[at]:
+                continue  # another stage's
+            row = by_step[steps[at]] = {"step": float(steps[at])}
+        row.update(rows[at] | {name: 1.0 for name in ("update",) if row.get(name) == 1.0})
     if len(by_step) < len(kept):
         notes.append(f"{len(kept) - len(by_step)} rows repeat a step: of what both tell the last one stands")
     if "update" not in names.values():
         notes.append("the table does not say which steps moved weights: each row with a metric of training is taken to")
     return [by_step[step] for step in sorted(by_step)], notes
+
+
+def _is_more_of(row: Mapping[str, float | None], other: Mapping[str, float | None]) -> bool:
+    """Whether two rows of one step may be one (training, and an evaluation): rows of two runs contradict each other."""
+    return all(row[name] == value for name, value in other.items() if name in row and name not in (_STEP, "update"))
+
+
+def _counter(column: str) -> str:
+    return column.strip().lower().replace(" ", "_")
 
 
 def _rounded_away(rows: StepTable) -> tuple[str, ...]:
@@ -272,16 +294,19 @@ def _mapped_steps(table: Table, column: str) -> tuple[list[int], str]:
 def _own_steps(table: Table) -> tuple[list[int], str]:
     """The rows' numbers: a column of whole ones, else their order; and a sentence on it."""
     columns = {column.strip().lower().replace(" ", "_"): place for place, column in enumerate(table.header)}
-    for name in _STEPS:
-        if name in columns:
-            steps = [whole(cells[columns[name]]) for _, cells in table.rows]
-            known = [step for step in steps if step is not None]
-            if len(known) == len(steps):
-                return known, f"rows are numbered by the column {table.header[columns[name]]}"
+    numbering: dict[str, list[int]] = {}
+    for name in filter(columns.__contains__, _STEPS):
+        known = [step for _, cells in table.rows if (step := whole(cells[columns[name]])) is not None]
+        if len(known) == len(table.rows):
+            numbering[table.header[columns[name]]] = known
+    once = [column for column, steps in numbering.items() if len({*steps}) == len(steps)]  # rather than again and again
+    if numbering:
+        column = [*once, *numbering][0]
+        return numbering[column], f"rows are numbered by the column {column}"
     if (counted := _counted_updates(table)) is not None:
         place = table.header.index(counted)
         return [whole(cells[place]) or 0 for _, cells in table.rows], f"rows are numbered by the column {counted}"
-    return list(range(1, len(table.rows) + 1)), "the table has no column of whole steps: a row is counted as one step"
+    return list(range(1, len(table.rows) + 1)), _BY_ORDER
 
 
 def _counted_updates(table: Table) -> str | None:

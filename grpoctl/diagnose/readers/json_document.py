@@ -14,20 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import GrpoError, SpecError
-from grpoctl.diagnose.readers.attempts import one_attempt
+from grpoctl.diagnose.readers.attempts import newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.log_settings import stated_settings
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of
 from grpoctl.diagnose.readers.text import head, unpacked
-from grpoctl.diagnose.readers.trainer_log import (
-    Entry,
-    Known,
-    case_of_entries,
-    flat_numbers,
-    is_entry,
-    number,
-    reward_or_loss,
-)
+from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, flat_numbers, is_entry, number
 
 _LARGEST = 1 << 28
 _ONE_END = re.compile(  # first_step_kl, final_reward; reward_before, reward_after
@@ -97,11 +89,11 @@ def _entries(document: Any) -> tuple[list[Entry], list[str]]:
     rows = [{name: value for name, value in row.items() if value is not None} for row in _rows(document)]
     rows = [row for row in rows if is_entry(row)]
     stated = [next((int(row[name]) for name in STEPS if 0 <= row.get(name, -1) < math.inf), None) for row in rows]
+    numbered = None not in stated
+    places = stated if numbered else [row.get("epoch") for row in rows]
+    kept, notes = newest_attempt(places, rows.__getitem__, "step" if numbered else "epoch")
+    rows, stated = [rows[at] for at in kept], [stated[at] for at in kept]
     steps = [step for step in stated if step is not None]
-    notes: list[str] = []
-    if len(steps) == len(rows):
-        kept, notes = one_attempt(steps, lambda place: reward_or_loss(rows[place]))
-        rows, steps = [rows[row] for row in kept], [steps[row] for row in kept]
     if len({*steps}) < len(rows):
         steps = list(range(1, len(rows) + 1))
     return [Entry(step=step, cells=row) for step, row in zip(steps, rows, strict=True)], notes

@@ -111,12 +111,6 @@ def is_entry(cells: Iterable[str]) -> bool:
     return any(name not in ("step", "update") and name_of(name) is not None for name in cells)
 
 
-def reward_or_loss(cells: Mapping[str, float | None]) -> float | None:
-    """The reward among a row's values, else its loss: what tells a row of one run from another's of the same step."""
-    metrics = {name_of(name): value for name, value in cells.items()}
-    return metrics.get("reward/mean", metrics.get("loss"))
-
-
 def has_rewards(rows: StepTable) -> bool:
     """Whether a row tells of rewards: else there was no reinforcement learning, or its log does not tell."""
     return any(not _OF_REWARDS.isdisjoint(row) for row in rows)

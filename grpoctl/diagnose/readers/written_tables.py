@@ -409,6 +409,7 @@ class Stretch:
 
     line: int
     values: tuple[float | None, ...]
+    each: bool = False  # there is one for each step
 
 
 def stretched(values: Mapping[str, Sequence[float | None]]) -> list[Cells]:

@@ -156,3 +156,9 @@ def test_a_lead_says_how_usual_its_cause_is() -> None:
     (lead,) = leads(flat(), [*near, *unlike])
     assert "25 had this cause" in lead.summary
     assert "(95 of all 100)" in lead.summary
+    near = [
+        PublicRun(source=f"a/{at}", causes=frozenset({"noise" if at < 5 else "truncation"}), signs=has)
+        for at in range(25)
+    ]
+    (lead,) = [one for one in leads(flat(), [*near, *unlike]) if one.id == "noise"]
+    assert "(75 of all 100, so no more often than usual)" in lead.summary

@@ -239,3 +239,12 @@ def test_hints_stand_before_leads_and_what_runs_alike_died_of_before_other_hints
     assert [(one.id, one.basis) for one in diagnose(told, public=like).findings] == [
         ("no-gain", "rule"), ("dead-groups", "hint")
     ]  # fmt: skip
+
+
+def test_of_several_logs_a_finding_names_the_one_it_is_of() -> None:
+    def cut_off(name: str, share: float) -> Reading:
+        rows = [{"step": step, "reward/mean": 0.5, "completions/truncated": share} for step in range(1, 31)]
+        return Reading(case=Case(rows=rows), kind="console", source=name)
+
+    found = {one.id: one for one in diagnose(cut_off("a.log", 0.0), others=[cut_off("b.log", 0.75)]).findings}
+    assert found["truncation"].evidence["shown_by"] == "b.log"

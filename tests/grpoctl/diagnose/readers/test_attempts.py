@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from grpoctl.diagnose.readers.attempts import one_attempt
+from grpoctl.diagnose.readers.attempts import newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.registry import open_source
+
+
+def one(places: Sequence[float | None], unit: str = "step") -> tuple[list[int], list[str]]:
+    """The newest attempt of rows with other rewards each."""
+    return newest_attempt(places, lambda at: {"reward": float(at + 1)}, unit)
 
 
 @pytest.mark.parametrize(
@@ -21,42 +28,69 @@ from grpoctl.diagnose.readers.registry import open_source
         ([1, 2, 3, 4, 5, 3, 3.5, 4], [0, 1, 5, 6, 7]),  # resumed, and not as far as before
         ([1, 2, 3, 1, 2, 3, 1, 2, 3], [6, 7, 8]),  # twice
         ([1, 2, 3, 4, 5, 6, 4, 5, 6, 4, 5, 6], [0, 1, 2, 9, 10, 11]),  # resumed twice
+        ([1, 2, 3, 4, 5, 2, 4, 6, 8, 10], [5, 6, 7, 8, 9]),  # of coarser rows, and further
+        ([*range(1, 31), *range(10, 101, 10)], [*range(30, 40)]),  # the same: no further from 0 than from the next
         ([1, 2, 3] * 5, [*range(15)]),  # a count of something else
         ([*range(1, 201)] * 9, [*range(1600, 1800)]),
-        ([2, 1, 4, 3, 6, 5, 8, 7], [0, 1, 2, 3, 4, 5, 6, 7]),  # of processes that lag
-        ([9, 9, 1, 1, 1, 9], [0, 1, 2, 3, 4, 5]),  # three rows at one place are no course
+        ([2, 1, 4, 3, 6, 5, 8, 7], [*range(8)]),  # of processes that lag
+        ([9, 9, 1, 1, 1, 9], [*range(6)]),  # three rows at one place are no course
+        ([8, 7, 6, 5, 4], [*range(5)]),  # from the end to the beginning
         ([*range(1, 11), 5, 3, 6, 4, 7], [*range(15)]),  # in no order
-        ([8, 7, 6, 5, 4], [0, 1, 2, 3, 4]),  # from the end to the beginning
-        ([*range(1, 13), 1, 2, 3], [*range(12)]),  # the newest has hardly begun
+        ([1, 2, 3, 4, 5, 6, 3, 7, 8, 9], [*range(10)]),  # the best step, told again
+        ([11, 12, 13, 14, 1, 2, 3, 4], [*range(8)]),  # files in another order: nothing is told twice
+        ([*range(1, 17), 1, 2, 3], [*range(16)]),  # the newest has hardly begun
         ([*range(1, 12), 1, 2, 3], [11, 12, 13]),
-        ([1, 2, 3, 2, 3], [0, 1, 2, 3, 4]),  # two rows are no attempt
+        ([1, 2, 3, 2, 3], [*range(5)]),  # two rows are no attempt
+        ([1, None, 2, 3, None, 1, 2, 3, None], [5, 6, 7, 8]),
         ([], []),
     ],
 )
-def test_one_attempt(places: list[float], kept: list[int]) -> None:
-    found, notes = one_attempt(places, float)
+def test_the_newest_attempt(places: list[float | None], kept: list[int]) -> None:
+    placed = [place is not None for place in places]
+    found, notes = newest_attempt(places, lambda at: {"reward": float(at + 1)} if placed[at] else {})
     assert found == kept
     assert bool(notes) == (len(kept) < len(places))
 
 
 def test_the_note_says_what_is_left_out() -> None:
-    _, (note,) = one_attempt([1, 2, 3, 1, 2, 3, 1, 2, 3], float, "epoch")
+    _, (note,) = one([1, 2, 3, 1, 2, 3, 1, 2, 3], "epoch")
     assert note == (
         "the log goes back behind epoch 3, epoch 3 (begun again, or resumed): of 3 attempts the newest one is judged, "
         "6 rows are left out; to judge another one, give it as a file of its own"
     )
-    _, (note,) = one_attempt([*range(1, 13), 1, 2, 3], float)
-    assert "step 12" in note
+    _, (note,) = one([1, 2, 3, 4, 5, 3, 4, 5, 6])
+    assert "3 rows are left out" in note
+    _, (note,) = one([*range(1, 17), 1, 2, 3])
+    assert "step 16" in note
     assert "of 2 attempts the longest one is judged, 3 rows" in note
 
 
-def test_the_same_again_is_no_attempt() -> None:
-    # what two processes print five steps at a time: each row twice, but for rounding of one of them
+def test_the_same_again_is_another_process() -> None:
+    # what two processes print five steps at a time, and three: each row twice
     places = [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 6, 7, 8, 6, 7, 8]
-    rewards = [0.1, 0.2, 0.3, 0.4, 0.5, 0.1, 0.2, 0.3, 0.4, 0.51, 0.6, 0.7, 0.8, 0.6, 0.7, 0.8]
-    assert one_attempt(places, rewards.__getitem__) == ([*range(16)], [])
-    assert one_attempt([1, 2, 3, 1, 2, 3], lambda _: 0.0)[0] == [3, 4, 5]  # 0 is anybody's
-    assert one_attempt([1, 2, 3, 1, 2, 3], lambda _: None)[0] == [3, 4, 5]
+    kept, (note,) = newest_attempt(places, lambda at: {"reward": places[at] / 10, "kl": 0.1, "step_time": float(at)})
+    assert [places[at] for at in kept] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert note == "8 rows tell again what others told (another process): counted once"
+    # a reward that stands is anybody's: the rest tells two runs apart
+    kept, (note,) = newest_attempt([1, 2, 3, 1, 2, 3], lambda at: {"reward": -1.0, "kl": 0.1 * at, "grad_norm": at})
+    assert (kept, "of 2 attempts" in note) == ([3, 4, 5], True)
+
+
+@pytest.mark.parametrize("count", ["num_tokens", "global_step", "epoch"])
+def test_another_count_that_goes_on_is_of_one_run(count: str) -> None:
+    places = [1, 2, 3, 1, 2, 3]
+    for counted, kept in ((lambda at: at + 1.0, [*range(6)]), (lambda at: places[at] * 10.0, [3, 4, 5])):
+        rows = [{"reward": float(at), "step": place, count: counted(at)} for at, place in enumerate(places)]
+        assert newest_attempt(places, rows.__getitem__)[0] == kept
+
+
+def test_rows_of_one_place_take_no_time() -> None:
+    places = [100.0, *[1.0] * 20_000]
+    begun = time.process_time()
+    assert len(one(places)[0]) == len(places)
+    resumed = [float(step) for at in range(2000) for step in range(20 * at, 20 * at + 25)]
+    assert len(one(resumed)[0]) == len({*resumed})
+    assert time.process_time() - begun < 5  # 9 s and more where each row looks at all that follow
 
 
 def read(file: Path, text: str) -> Reading:
@@ -106,3 +140,75 @@ def test_supervised_rows_before_the_rewards_are_no_attempt(tmp_path: Path) -> No
     reading = read(tmp_path / "run.log", "\n".join(lines))
     assert len(reading.case.rows) == 12
     assert not any("attempts" in note for note in reading.notes)
+
+
+def test_a_first_evaluation_goes_with_the_attempt_that_it_begins(tmp_path: Path) -> None:
+    lines = []
+    for first, rewards in ((0.9, TWICE[:6]), (0.2, TWICE[6:])):
+        lines.append(f"step:0 - val-core/gsm8k/acc/mean@1:{first}")
+        lines += [f"step:{step} - critic/rewards/mean:{reward:.3f}" for step, reward in rewards]
+    rows = read(tmp_path / "run.log", "\n".join(lines)).case.rows
+    assert [row["eval/reward"] for row in rows if "eval/reward" in row] == [0.2]
+
+
+def test_evaluations_behind_all_training_rows_are_no_attempt(tmp_path: Path) -> None:
+    train = [{"step": step, "reward": step / 50} for step in range(1, 21)]
+    held_out = [{"step": step, "eval_reward": step / 60} for step in range(2, 21, 2)]
+    as_csv = [f"{row['step']},{row.get('reward', '')},{row.get('eval_reward', '')}" for row in [*train, *held_out]]
+    for name, text in (
+        ("run.json", json.dumps([*train, *held_out])),
+        ("run.jsonl", "\n".join(map(json.dumps, [*train, *held_out]))),
+        ("run.csv", "\n".join(["step,reward,eval_reward", *as_csv])),
+    ):
+        reading = read(tmp_path / name, text)
+        assert sum("reward/mean" in row for row in reading.case.rows) == 20, name
+        assert sum("eval/reward" in row for row in reading.case.rows) == 10, name
+
+
+def test_steps_that_are_counted_anew_in_each_epoch_are_one_run(tmp_path: Path) -> None:
+    told = [(epoch, step, 0.1 * epoch + 0.01 * step) for epoch in range(3) for step in range(1, 9)]
+    for name, line in (
+        ("pairs.log", "Epoch {} Step {}: reward={:.3f}, kl=0.01"),
+        ("run.jsonl", '{{"epoch": {}, "step": {}, "reward": {:.3f}}}'),
+    ):
+        reading = read(tmp_path / name, "\n".join(line.format(*one) for one in told))
+        assert len(reading.case.rows) == 24, name
+        assert not any("attempts" in note for note in reading.notes), name
+    rows = [f"{8 * epoch + step},{step},{reward:.3f}" for epoch, step, reward in told]
+    numbered = read(tmp_path / "run.csv", "\n".join(["global_step,step,reward", *rows]))
+    assert [row["step"] for row in numbered.case.rows] == [*range(1, 25)]
+
+
+def test_a_run_that_is_told_twice_is_read_once(tmp_path: Path) -> None:
+    line = "{{'loss': 0.1, 'reward': {reward:.3f}, 'kl': 0.0{step}, 'epoch': {epoch}}}"
+    lines = [line.format(step=step, reward=reward, epoch=step / 6) for step, reward in [*TWICE[:6], *TWICE[:6]]]
+    reading = read(tmp_path / "run.log", "\n".join(lines))
+    assert len(reading.case.rows) == 6
+    assert any("6 rows tell again" in note for note in reading.notes)
+    standing = "step={step} reward=-1.0 kl={kl}"
+    two = [standing.format(step=step, kl=kl * step) for kl in (0.3, 0.001) for step in range(1, 9)]
+    assert read(tmp_path / "two.log", "\n".join(two)).case.rows[-1]["kl"] == 0.008
+
+
+def test_epochs_on_lines_of_their_own(tmp_path: Path) -> None:
+    lines = [f"Epoch {at}: reward {level + 0.01 * at:.2f} kl 0.01" for level in (0.2, 0.4) for at in range(1, 6)]
+    reading = read(tmp_path / "run.log", "\n".join(lines))
+    assert [row["reward/mean"] for row in reading.case.rows] == [0.41, 0.42, 0.43, 0.44, 0.45]
+    fractions = [f"{at / 10},{level + at / 100}" for level in (0.2, 0.4) for at in range(1, 6)]
+    table = read(tmp_path / "run.csv", "\n".join(["epoch,reward", *fractions]))
+    assert [row["reward/mean"] for row in table.case.rows] == pytest.approx([0.41, 0.42, 0.43, 0.44, 0.45])
+
+
+def test_the_settings_may_be_of_another_attempt(tmp_path: Path) -> None:
+    lines = ["GRPOConfig(learning_rate=1e-3, num_generations=2)"]
+    lines += [f"{{'loss': 0.1, 'reward': {reward:.3f}, 'epoch': {step / 6}}}" for step, reward in TWICE]
+    reading = read(tmp_path / "run.log", "\n".join(lines))
+    assert reading.case.settings.num_generations == 2
+    assert any(note.startswith("settings are those that the log states first") for note in reading.notes)
+
+
+def test_a_last_line_without_a_step_hides_nothing(tmp_path: Path) -> None:
+    lines = [f"step={step} reward={reward + 0.01 * step:.2f} kl=0.1" for reward in (0.1, 0.5) for step in range(1, 26)]
+    lines.insert(25, "Final results: reward=0.35")
+    reading = read(tmp_path / "run.log", "\n".join([*lines, "Final results: reward=0.75"]))
+    assert min(row["reward/mean"] or 0 for row in reading.case.rows) > 0.5

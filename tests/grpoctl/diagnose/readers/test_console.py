@@ -374,6 +374,10 @@ def test_what_reward_functions_print_of_single_completions_is_no_step(tmp_path: 
     assert [row["reward/mean"] for row in found.case.rows] == [0.1, 0.2, 0.3]
     assert found.case.averaged_over == 1
     assert "12 dictionaries have parts of single completions' rewards: left out" in found.notes
+    sparse = "{'rewards/accuracy': 0.5, 'rewards/format': 1.0}\n" * 5 + "{'loss': 0.1, 'grad_norm': 0.3}\n"
+    assert any("rewards/format" in row for row in read(tmp_path, sparse * 3).case.rows)  # the only rewards there are
+    few = step.format(reward=0.5, epoch=0.1) + 'breakdown: {"correctness": 0.0, "format": 0.02}\n'
+    assert not any("single completions" in note for note in read(tmp_path, few).notes)
     alone = read(tmp_path, printed)  # all there is
     assert [row["rewards/format"] for row in alone.case.rows] == [0.02] * len(alone.case.rows)
     assert len(alone.case.rows) > 0

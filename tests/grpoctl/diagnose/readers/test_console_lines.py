@@ -243,9 +243,22 @@ def test_other_lists_are_none(line: str) -> None:
 
 
 def test_courses_of_several_metrics_stand_together() -> None:
-    rows = courses("reward by step: 0.1, 0.2, 0.3", "KL by step: 0.001, 0.5, 2")
-    assert rows == [
+    entries, _ = parse("lr 1e-6", "reward by step: 0.1, 0.2, 0.3", "KL by step: 0.001, 0.5, 2", "length trend: 9, 8, 7")
+    assert [entry.form for entry in entries if "reward" in entry.cells] == ["stretches"] * 3  # no pair of the first
+    assert courses("reward by step: 0.1, 0.2, 0.3", "KL by step: 0.001, 0.5, 2") == [
         {"reward/mean": 0.1, "kl": 0.001},
         {"reward/mean": 0.2, "kl": 0.5},
         {"reward/mean": 0.3, "kl": 2.0},
     ]
+
+
+def test_a_list_by_step_has_steps_and_another_has_parts_of_the_run() -> None:
+    by_step, _ = parse("reward by step: 0.1, 0.2, 0.3")
+    assert [(entry.step, entry.part) for entry in by_step] == [(1, False), (2, False), (3, False)]
+    along, _ = parse("reward trend: 0.1 -> 0.2 -> 0.3")
+    assert [(entry.step, entry.part) for entry in along] == [(None, True)] * 3
+
+
+def test_thousands_and_lists_without_blanks() -> None:
+    assert [row["reward/mean"] for row in courses("reward by step: 1,024, 1,100, 998")] == [1024, 1100, 998]
+    assert [row["reward/mean"] for row in courses("reward_history=[0.1,0.2,0.3]")] == [0.1, 0.2, 0.3]

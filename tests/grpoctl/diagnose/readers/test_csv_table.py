@@ -73,6 +73,17 @@ def test_what_stands_in_two_rows_of_a_step_is_one_row(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_rows_of_two_runs_are_not_made_one(tmp_path: Path) -> None:
+    text = "run,step,reward,kl,eval_reward\na,1,0.1,,0.9\nb,1,0.2,0.01,\na,2,0.1,,0.9\nb,2,0.2,0.02,\n"
+    rows = read(tmp_path, text).case.rows
+    assert [row.get("eval/reward") for row in rows] == [None, None]
+    assert [row["kl"] for row in rows] == [0.01, 0.02]
+    stages = read(tmp_path, "step,loss,reward\n1,0.1,0.5\n2,0.2,0.6\n1,2.5,\n2,2.4,\n").case.rows
+    assert [row["reward/mean"] for row in stages] == [0.5, 0.6]
+    evaluated = read(tmp_path, "step,loss,update,eval_reward\n1,0.5,1,\n1,,0,0.75\n").case.rows
+    assert evaluated == [{"step": 1.0, "loss": 0.5, "eval/reward": 0.75, "update": 1.0}]
+
+
 def test_a_column_update_that_counts_numbers_the_rows(tmp_path: Path) -> None:
     found = read(tmp_path, "update,loss,colour\n1,3,red\n2,2,red\n5,1,red\n")
     assert [(row["step"], row["loss"], row["update"]) for row in found.case.rows] == [(1, 3, 1), (2, 2, 1), (5, 1, 1)]
