@@ -166,17 +166,17 @@ def test_evaluations_behind_all_training_rows_are_no_attempt(tmp_path: Path) -> 
 
 
 def test_steps_that_are_counted_anew_in_each_epoch_are_one_run(tmp_path: Path) -> None:
-    told = [(epoch, step, 0.1 * epoch + 0.01 * step) for epoch in range(3) for step in range(1, 9)]
+    told = [(epoch, step, 0.1 * epoch + 0.01 * step) for epoch in range(3) for step in range(1, 26)]
     for name, line in (
         ("pairs.log", "Epoch {} Step {}: reward={:.3f}, kl=0.01"),
         ("run.jsonl", '{{"epoch": {}, "step": {}, "reward": {:.3f}}}'),
     ):
         reading = read(tmp_path / name, "\n".join(line.format(*one) for one in told))
-        assert len(reading.case.rows) == 24, name
+        assert len(reading.case.rows) == 75, name
         assert not any("attempts" in note for note in reading.notes), name
-    rows = [f"{8 * epoch + step},{step},{reward:.3f}" for epoch, step, reward in told]
+    rows = [f"{25 * epoch + step},{step},{reward:.3f}" for epoch, step, reward in told]
     numbered = read(tmp_path / "run.csv", "\n".join(["global_step,step,reward", *rows]))
-    assert [row["step"] for row in numbered.case.rows] == [*range(1, 25)]
+    assert [row["step"] for row in numbered.case.rows] == [*range(1, 76)]
 
 
 def test_a_run_that_is_told_twice_is_read_once(tmp_path: Path) -> None:
