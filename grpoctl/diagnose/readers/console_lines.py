@@ -49,6 +49,8 @@ _BARE = re.compile(
     rf"(?<![\w/.-])(?P<name>[A-Za-z{_EAST}][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
     rf"\s+[~≈]?(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
 )
+_HAS_PAIR = re.compile(rf"\w`?\s*[=<>≈]=?\s*(?:{_NUMBER})")
+_TELLS = re.compile(r"[\s*~≈]*\d[\d.,]*\s*(?:%|/\s*\d)")  # a share, or a count of so many
 _MAY_PAIR = re.compile(r"[=:：]|->")
 _OF_ROLLOUT = re.compile(r"\b(?:rollout|eval)\s(\d{1,9})\s?:\s*\Z")  # before a dictionary (slime)
 _STEPS_BEFORE = re.compile(r"\b(?:after|at|by)\s+(\d{1,9})\s*(?:steps?|iter(?:ation)?s?|updates)\b", re.IGNORECASE)
@@ -404,7 +406,7 @@ class LineParser:
 
     def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
         """`reward=0.5`, `KL: 0.02`, `reward 0.5 | KL 0.02`, and a box's `| reward | 0.5 |`."""
-        words = _respelled(text)
+        words = "" if _says_how_often(cells) else _respelled(text)
         named = self._named_in(number, words)
         if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
             self._note_moves(number, text, named)
@@ -589,6 +591,12 @@ def _value_of(text: str) -> float | None:
         return float(word) if size is None else float(word[:-1]) * size
     except ValueError:
         return None
+
+
+def _says_how_often(cells: Sequence[str] | None) -> bool:
+    """Whether a table's line says how often something was so: | share of steps with `loss = 0` | 89 % |."""
+    told = [cell for cell in cells or () if cell.strip()]
+    return len(told) == 2 and _HAS_PAIR.search(told[0]) is not None and _TELLS.match(told[1]) is not None
 
 
 def _numbered_by_words(text: str) -> int | None:

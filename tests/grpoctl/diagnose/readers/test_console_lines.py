@@ -262,3 +262,10 @@ def test_a_list_by_step_has_steps_and_another_has_parts_of_the_run() -> None:
 def test_thousands_and_lists_without_blanks() -> None:
     assert [row["reward/mean"] for row in courses("reward by step: 1,024, 1,100, 998")] == [1024, 1100, 998]
     assert [row["reward/mean"] for row in courses("reward_history=[0.1,0.2,0.3]")] == [0.1, 0.2, 0.3]
+
+
+def test_how_often_something_was_so_is_no_value_of_it() -> None:
+    entries, _ = parse("| steps with `actor/loss = 0` | **8/9 = 89%** |", "| share of `reward = 1` | 12 % | |")
+    assert [entry for entry in entries if entry.cells] == []
+    told, _ = parse("| reward=0.5 | kl=0.1 |")
+    assert cells(told) == [{"reward": 0.5, "kl": 0.1}]
