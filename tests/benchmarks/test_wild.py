@@ -80,7 +80,19 @@ def test_numbers_that_are_kept_are_judged_as_their_logs(tmp_path: Path) -> None:
 def test_the_kept_cases_are_read_and_name_their_source() -> None:
     folder = Path("benchmarks/wild_cases")
     cases = cases_of(folder / "cases.csv")
-    later = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth")
+    later = (
+        "second",
+        "third",
+        "fourth",
+        "fifth",
+        "sixth",
+        "seventh",
+        "eighth",
+        "ninth",
+        "tenth",
+        "eleventh",
+        "twelfth",
+    )
     measured = {"measured", *(f"measured {which}" for which in later)}
     assert {case.half for case in cases} == {"developed", "counted", "columns seen", "repository known"} | measured
     assert all(one.outcome != "not read" for one in (judged(case, folder) for case in cases))

@@ -123,7 +123,7 @@ class _Console:
         notes += _not_there(source, log)
         form = _form_of(log)
         logged, averaged = log.logged[form], log.averaged[form]
-        logged, attempts = (logged, []) if form == "table" else _newest(logged)
+        logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged)
         logged = _in_order(form, logged, log.parser.rounded)
         of_one_process = _of_one_process(logged) if form == "dictionary" else logged
         distinct, copies = _without_copies(of_one_process) if form == "dictionary" else (of_one_process, 1)
@@ -235,7 +235,7 @@ def _mean_of(rows: Sequence[Logged]) -> Logged:
     for name in STEPS:
         if name in last.cells:
             cells[name] = last.cells[name]
-    return replace(last, line=rows[0].line, cells=cells)
+    return last._replace(line=rows[0].line, cells=cells)
 
 
 def _metrics_of(log: _Log, rows: Sequence[Logged]) -> set[str | None]:
@@ -303,7 +303,7 @@ def _joined(logged: Sequence[Logged]) -> list[Logged]:
         last = entries[-1] if entries else None
         if last is not None and _continues(last, entry):
             step = last.step if entry.step is None else entry.step
-            entries[-1] = replace(last, cells={**last.cells, **entry.cells}, step=step)
+            entries[-1] = last._replace(cells={**last.cells, **entry.cells}, step=step)
         else:
             entries.append(entry)
     return [entry for entry in entries if entry.cells]
@@ -317,7 +317,7 @@ def _without_rounded(logged: Sequence[Logged], rounded: Collection[str]) -> list
     if not lost:
         return list(logged)
     return [
-        replace(entry, cells={name: value for name, value in entry.cells.items() if name not in lost})
+        entry._replace(cells={name: value for name, value in entry.cells.items() if name not in lost})
         for entry in logged
     ]
 
@@ -332,7 +332,7 @@ def _of_several_kinds(logged: Sequence[Logged]) -> list[Logged]:
     joined: list[Logged] = []
     for entry in logged:
         if joined and joined[-1].cells.keys().isdisjoint(entry.cells):
-            joined[-1] = replace(joined[-1], cells={**joined[-1].cells, **entry.cells})
+            joined[-1] = joined[-1]._replace(cells={**joined[-1].cells, **entry.cells})
         else:
             joined.append(entry)
     return joined
@@ -363,7 +363,7 @@ def _by_epoch(logged: Sequence[Logged]) -> list[Logged]:
     for entry in logged:
         if entry.epoch is not None:
             before = entries.setdefault(entry.epoch, entry)
-            entries[entry.epoch] = replace(before, cells={**entry.cells, **before.cells})
+            entries[entry.epoch] = before._replace(cells={**entry.cells, **before.cells})
     return [entries[epoch] for epoch in sorted(entries)] if len(entries) > 1 else []
 
 
@@ -484,11 +484,9 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
         apart = 1 not in steps and len(steps) > 1  # one row in so many: only the first would be no step
         number_of = {key: max(step, 1) if apart else step + 1 for key, step in number_of.items()}
         how += "; it counts from 0: its first row is step 1"
-    stated = (
-        {step: number_of[id(entry)] for step, entry in zip(own, training, strict=True)}
-        if how.startswith(_OWN_STEPS)
-        else {}
-    )
+    stated = {}
+    if how.startswith(_OWN_STEPS) and len(training) < len(logged):
+        stated = {step: number_of[id(entry)] for step, entry in zip(own, training, strict=True)}
     entries, step = [], 0
     for entry in logged:  # an evaluation without a step of its own stands behind the one it was made after
         step = number_of.get(id(entry), stated.get(entry.step, step))

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from core.text import harmless
 from grpoctl.diagnose.readers.base import Unread
@@ -120,8 +120,7 @@ _MOST_SPELLINGS = 10_000
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Logged:
+class Logged(NamedTuple):
     """A line's (or a dictionary's) metrics: where it stands, what numbers it, where the last progress bar stood."""
 
     line: int

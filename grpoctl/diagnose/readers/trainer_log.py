@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.health.case import Case, Notice, Sample, Settings
 from core.health.finding import StepTable
@@ -33,8 +33,7 @@ _OF_REWARDS = frozenset({"reward/mean", "eval/reward", "reward/std", "reward/gro
 NO_REWARDS = "no rewards in the log: not a GRPO run, so only the rules on loss, gradients and evaluation can speak"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One dictionary that the trainer logged, its values as numbers (None where they are none)."""
 
     step: int
