@@ -122,8 +122,8 @@ class _Console:
         log = _scan(source, notes)
         notes += _not_there(source, log)
         form = _form_of(log)
-        logged, averaged = log.logged[form], log.averaged[form]
-        logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged)
+        logged, averaged, total = log.logged[form], log.averaged[form], log.parser.total
+        logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged, source, total)
         logged = _in_order(form, logged, log.parser.rounded)
         of_one_process = _of_one_process(logged) if form == "dictionary" else logged
         distinct, copies = _without_copies(of_one_process) if form == "dictionary" else (of_one_process, 1)
@@ -135,7 +135,7 @@ class _Console:
         elif lost := len(logged) - len(of_one_process):
             notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
         if not attempts:  # whose steps stood on lines of their own, or in a table
-            distinct, attempts = _newest(distinct)
+            distinct, attempts = _newest(distinct, source, total)
         notes += attempts + ([_OF_THE_FIRST] if attempts and log.settings.arguments else [])
         entries, how = _numbered(distinct, mapped=source.columns)
         if not entries:
@@ -434,12 +434,19 @@ def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
     return [entry for run in runs for entry in run[::copies]], copies
 
 
-def _newest(logged: list[Logged]) -> tuple[list[Logged], list[str]]:
+def _newest(logged: list[Logged], source: Source, total: int | None) -> tuple[list[Logged], list[str]]:
     """The newest attempt's entries, by the surest place that most rows with rewards have, and notes."""
-    told = [entry for entry in logged if _has_reward(tuple(entry.cells))] or logged
+    mapped = source.columns
+    told = [entry for entry in logged if _has_reward(tuple(mapped.get(name, name) for name in entry.cells))] or logged
     for place_of, unit in ((_own_step, "step"), (_bar, "step"), (_epoch, "epoch")):
         if sum(place_of(entry) is None for entry in told) <= len(told) / 10:
-            kept, notes = newest_attempt(list(map(place_of, logged)), lambda at: _with_epoch(logged[at]), unit)
+            of_bar = total if place_of is _bar and total else math.inf
+
+            def cells_of(at: int) -> Mapping[str, float | None]:
+                cells = {mapped.get(name, name): value for name, value in logged[at].cells.items()}
+                return cells if logged[at].epoch is None else {"epoch": logged[at].epoch, **cells}
+
+            kept, notes = newest_attempt(list(map(place_of, logged)), cells_of, unit, total=of_bar)
             return [logged[at] for at in kept] if notes else logged, notes
     return logged, []
 
@@ -455,10 +462,6 @@ def _bar(entry: Logged) -> float | None:
 def _epoch(entry: Logged) -> float | None:
     epoch = entry.cells.get("epoch", entry.epoch)
     return epoch if epoch is not None and math.isfinite(epoch) else None
-
-
-def _with_epoch(entry: Logged) -> Mapping[str, float | None]:
-    return entry.cells if entry.epoch is None else {"epoch": entry.epoch, **entry.cells}
 
 
 def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[list[Entry], str]:

@@ -69,7 +69,10 @@ _ALONG = re.compile(  # behind a metric's name and before a list of its values: 
     r"checkpoints?|evaluations?)|history|curve|trend|course)(?:\s*\([^()]{0,40}\))?\**\s*\Z",
     re.IGNORECASE,
 )
-_BY_STEP = re.compile(r"[ _](?:by|per|over|each|every)[ _](?:the )?(?:training )?steps?\b", re.IGNORECASE)
+_BY_STEP = re.compile(  # and how many, where brackets say so
+    r"[ _](?:by|per|over|each)[ _](?:the )?(?:training )?steps?(?:\s*\((?P<count>[^()]*?)(?: steps)?\))?\**\s*[:=]",
+    re.I,
+)
 _BETWEEN = re.compile(r",\s+|\s*(?:->|→|⇒)\s*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters before it
@@ -456,7 +459,9 @@ class LineParser:
             if (known_name := self._any_known(match["name"].split())) is not None:
                 stretches.setdefault(known_name, [_value_of(match["first"]), _value_of(match["last"])])
         if (course := self._course_in(text)) is not None:
-            self._note_stretch(number, *course, each=_BY_STEP.search(text) is not None)
+            of_steps = _BY_STEP.search(text)
+            each = of_steps is not None and of_steps["count"] in (None, str(len(course[1])))
+            self._note_stretch(number, *course, each=each)
             return {}
         if stretches:
             self._note_stretches(number, text, named, stretches)
@@ -496,8 +501,9 @@ class LineParser:
                 self._note_stretch(number, name, [_value_of(match["first"]), _value_of(match["last"])])
 
     def _note_stretch(self, number: int, name: str, values: list[float | None], *, each: bool = False) -> None:
-        if len(self._stretches) < _MOST_STRETCHES:
-            self._stretches.setdefault(name, Stretch(line=number, values=tuple(values), each=each))
+        longer = name in self._stretches and len(values) > len(self._stretches[name].values)  # told again as it grows
+        if longer or (name not in self._stretches and len(self._stretches) < _MOST_STRETCHES):
+            self._stretches[name] = Stretch(line=number, values=tuple(values), each=each)
 
     def _any_known(self, words: Sequence[str]) -> str | None:
         """The longest and last of the words that are a metric's name."""

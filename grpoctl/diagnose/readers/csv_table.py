@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -195,7 +195,32 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     """The newest attempt's rows by step, and what was taken for granted. Of what comes twice the last stands."""
     numbering = next((column for column, metric in names.items() if metric == _STEP), None)
     steps, how = _own_steps(table) if numbering is None else _mapped_steps(table, numbering)
-    notes = [how]
+    rows = _values(table, names)
+    counts_from_0 = steps[0] == 0 and "update" in rows[0]
+    if counts_from_0:  # ours have evaluations before the first update there, and nothing else
+        steps = [step + 1 for step in steps]
+    counts = [row | counted for row, counted in zip(rows, _counts(table), strict=True)]
+    by_epoch = how == _BY_ORDER and any(row.get("epoch") is not None for row in counts)
+    places = [row.get("epoch") for row in counts] if by_epoch else steps
+    kept, attempts = newest_attempt(places, counts.__getitem__, "epoch" if by_epoch else "step")
+    rows, counts = [rows[at] for at in kept], [counts[at] for at in kept]
+    steps = [steps[at] for at in kept]
+    begins_again = not _never_falls(steps) and any(_never_falls([row.get(name) for row in counts]) for name in COUNTS)
+    begins_again = begins_again and len({*steps}) < len(steps) / 2
+    if how == _BY_ORDER or begins_again:
+        steps = list(range(1, len(rows) + 1))
+        how += ", which begins again: a row is counted as one step" if begins_again else ""
+    by_step = _by_step(steps, rows)
+    notes = [how, *(["the table counts from 0: its first row is step 1"] if counts_from_0 else []), *attempts]
+    if len(by_step) < len(rows):
+        notes.append(f"{len(rows) - len(by_step)} rows repeat a step: of what both tell the last one stands")
+    if "update" not in names.values():
+        notes.append("the table does not say which steps moved weights: each row with a metric of training is taken to")
+    return [by_step[step] for step in sorted(by_step)], notes
+
+
+def _values(table: Table, names: Mapping[str, str]) -> list[dict[str, float | None]]:
+    """The metrics of each row, in their order."""
     places = [(table.header.index(column), metric) for column, metric in names.items() if metric != _STEP]
     rows: list[dict[str, float | None]] = []
     percent = _in_percent(table)
@@ -207,31 +232,32 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
         if any(not metric.startswith("eval/") for metric in row):
             row.setdefault("update", 1.0)
         rows.append(row | bounded_by(row))
-    if steps[0] == 0 and "update" in rows[0]:  # ours have evaluations before the first update there, and nothing else
-        steps = [step + 1 for step in steps]
-        notes.append("the table counts from 0: its first row is step 1")
-    counts = [(place, name) for place, column in enumerate(table.header) if (name := _counter(column)) in COUNTS]
+    return rows
 
-    def with_counts(at: int) -> dict[str, float | None]:
-        return {**{name: _number(table.rows[at][1][place].strip()) for place, name in counts}, **rows[at]}
 
-    epochs = [with_counts(at).get("epoch") for at in range(len(rows))]
-    by_epoch = how == _BY_ORDER and any(epoch is not None for epoch in epochs)
-    kept, attempts = newest_attempt(epochs if by_epoch else steps, with_counts, "epoch" if by_epoch else "step")
-    notes += attempts
+def _counts(table: Table) -> list[dict[str, float | None]]:
+    """What each row says of its place in the run: steps, epochs, tokens."""
+    named = [(place, column.strip().lower().replace(" ", "_")) for place, column in enumerate(table.header)]
+    counts = [(place, name) for place, name in named if name in COUNTS]
+    return [{name: _number(cells[place].strip()) for place, name in counts} for _, cells in table.rows]
+
+
+def _by_step(steps: Iterable[int], rows: Iterable[Mapping[str, float | None]]) -> dict[int, dict[str, float | None]]:
+    """One row a step: rows of one step that do not contradict each other are one, of others the last one stands."""
     by_step: dict[int, dict[str, float | None]] = {}
-    for at in kept:
-        row = by_step.setdefault(steps[at], {"step": float(steps[at])})
-        if not _is_more_of(row, rows[at]):
-            if "reward/mean" in row and "reward/mean" not in rows[at]:
-                continue  # another stage's
-            row = by_step[steps[at]] = {"step": float(steps[at])}
-        row.update(rows[at] | {name: 1.0 for name in ("update",) if row.get(name) == 1.0})
-    if len(by_step) < len(kept):
-        notes.append(f"{len(kept) - len(by_step)} rows repeat a step: of what both tell the last one stands")
-    if "update" not in names.values():
-        notes.append("the table does not say which steps moved weights: each row with a metric of training is taken to")
-    return [by_step[step] for step in sorted(by_step)], notes
+    for step, told in zip(steps, rows, strict=True):
+        row = by_step.setdefault(step, {"step": float(step)})
+        new: Iterable[str] = told
+        if not _is_more_of(row, told):
+            if "reward/mean" in row and "reward/mean" not in told:  # another stage's, or an evaluation's loss
+                new = told.keys() - row.keys()
+            else:
+                row = by_step[step] = {"step": float(step)}
+        trained = row.get("update") == 1.0
+        row.update({name: told[name] for name in new})
+        if trained:
+            row["update"] = 1.0
+    return by_step
 
 
 def _is_more_of(row: Mapping[str, float | None], other: Mapping[str, float | None]) -> bool:
@@ -239,8 +265,10 @@ def _is_more_of(row: Mapping[str, float | None], other: Mapping[str, float | Non
     return all(row[name] == value for name, value in other.items() if name in row and name not in (_STEP, "update"))
 
 
-def _counter(column: str) -> str:
-    return column.strip().lower().replace(" ", "_")
+def _never_falls(values: Sequence[float | None]) -> bool:
+    """Whether a count goes on over all rows, and to more than one number."""
+    known = [value for value in values if value is not None]
+    return len(known) == len(values) and len({*known}) > 1 and all(a <= b for a, b in itertools.pairwise(known))
 
 
 def _rounded_away(rows: StepTable) -> tuple[str, ...]:

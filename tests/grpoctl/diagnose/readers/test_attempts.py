@@ -37,7 +37,12 @@ def one(places: Sequence[float | None], unit: str = "step") -> tuple[list[int], 
         ([8, 7, 6, 5, 4], [*range(5)]),  # from the end to the beginning
         ([*range(1, 11), 5, 3, 6, 4, 7], [*range(15)]),  # in no order
         ([1, 2, 3, 4, 5, 6, 3, 7, 8, 9], [*range(10)]),  # the best step, told again
-        ([11, 12, 13, 14, 1, 2, 3, 4], [*range(8)]),  # files in another order: nothing is told twice
+        ([5, 6, 7, 8, 1, 2, 3, 4], [*range(8)]),  # files in another order: nothing is told twice
+        ([9, 10, 11, 12, 5, 6, 7, 8, 1, 2, 3, 4], [*range(12)]),
+        ([101, 102, 103, 104, 1, 2, 3, 4], [4, 5, 6, 7]),  # resumed, and then begun anew
+        ([1, 2, 3, 4, 5, 6, 7, 6, 7, 8, 9], [*range(11)]),  # a lag of one row
+        ([1, 2, 1, 2, 3, 4, 5], [2, 3, 4, 5, 6]),  # begun again behind two rows
+        ([*range(1, 401), *range(25, 1000, 25)], [*range(400, 439)]),  # fewer rows, and further
         ([*range(1, 17), 1, 2, 3], [*range(16)]),  # the newest has hardly begun
         ([*range(1, 12), 1, 2, 3], [11, 12, 13]),
         ([1, 2, 3, 2, 3], [*range(5)]),  # two rows are no attempt
@@ -84,6 +89,24 @@ def test_another_count_that_goes_on_is_of_one_run(count: str) -> None:
         assert newest_attempt(places, rows.__getitem__)[0] == kept
 
 
+def test_a_count_that_begins_anew_goes_on_nowhere() -> None:
+    tokens = [100.0, 200.0, 300.0, 4000.0, 8000.0, 12000.0]  # a longer batch
+    rows = [{"reward": float(at), "num_tokens": count} for at, count in enumerate(tokens)]
+    assert newest_attempt([1, 2, 3, 1, 2, 3], rows.__getitem__)[0] == [3, 4, 5]
+
+
+def test_a_bar_begins_again_for_the_next_pass() -> None:
+    rewards = [{"reward": float(at)} for at in range(8)]
+    assert newest_attempt([1, 2, 3, 4, 1, 2, 3, 4], rewards.__getitem__, total=4)[0] == [*range(8)]
+    assert newest_attempt([1, 2, 3, 4, 1, 2, 3, 4], rewards.__getitem__, total=9)[0] == [4, 5, 6, 7]
+
+
+def test_what_was_told_before_takes_nothing_away() -> None:
+    places = [*range(1, 21), *range(1, 11)]  # a run, and its beginning pasted again
+    kept, (note,) = newest_attempt(places, lambda at: {"reward": places[at] / 100, "kl": 0.01 * places[at]})
+    assert (kept, "10 rows tell again" in note) == ([*range(20)], True)
+
+
 def test_rows_of_one_place_take_no_time() -> None:
     places = [100.0, *[1.0] * 20_000]
     begun = time.process_time()
@@ -106,7 +129,7 @@ TWICE = [(step, 0.1 * step) for step in range(1, 7)] + [(step, 0.05 + 0.01 * ste
     [
         ("verl.log", ["step:{step} - critic/rewards/mean:{reward:.3f} - actor/grad_norm:0.{step}"]),
         ("trl.log", ["{{'loss': 0.0, 'reward': {reward:.3f}, 'epoch': {epoch}}}"]),
-        ("bars.log", ["{percent}%|# | {step}/6 [00:01<00:05]{{'loss': 0.0, 'reward': {reward:.3f}}}"]),
+        ("bars.log", ["{percent}%|# | {step}/9 [00:01<00:05]{{'loss': 0.0, 'reward': {reward:.3f}}}"]),
         ("run.csv", ["{step},{reward:.3f},0.{step}"]),
         ("run.jsonl", ['{{"step": {step}, "reward": {reward:.3f}, "kl": 0.{step}}}']),
         ("run.json", ['{{"step": {step}, "reward": {reward:.3f}, "kl": 0.{step}}}']),
@@ -174,9 +197,9 @@ def test_steps_that_are_counted_anew_in_each_epoch_are_one_run(tmp_path: Path) -
         reading = read(tmp_path / name, "\n".join(line.format(*one) for one in told))
         assert len(reading.case.rows) == 75, name
         assert not any("attempts" in note for note in reading.notes), name
-    rows = [f"{25 * epoch + step},{step},{reward:.3f}" for epoch, step, reward in told]
+    rows = [f"{100 + 25 * epoch + step},{step},{reward:.3f}" for epoch, step, reward in told]
     numbered = read(tmp_path / "run.csv", "\n".join(["global_step,step,reward", *rows]))
-    assert [row["step"] for row in numbered.case.rows] == [*range(1, 76)]
+    assert [row["step"] for row in numbered.case.rows] == [*range(101, 176)]
 
 
 def test_a_run_that_is_told_twice_is_read_once(tmp_path: Path) -> None:
@@ -205,6 +228,28 @@ def test_the_settings_may_be_of_another_attempt(tmp_path: Path) -> None:
     reading = read(tmp_path / "run.log", "\n".join(lines))
     assert reading.case.settings.num_generations == 2
     assert any(note.startswith("settings are those that the log states first") for note in reading.notes)
+
+
+def test_names_that_the_user_maps_are_rewards_too(tmp_path: Path) -> None:
+    lines = [json.dumps({"step": step, "score_x": reward}) for step, reward in TWICE]
+    (tmp_path / "run.jsonl").write_text("\n".join(lines))
+    asked = Source(name="run.jsonl", path=tmp_path / "run.jsonl", columns={"score_x": "reward"})
+    rows = open_source(asked).case.rows
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert [row["reward/mean"] for row in rows] == pytest.approx([0.06, 0.07, 0.08, 0.09])
+
+
+def test_a_table_of_epochs_of_steps_is_numbered_by_its_order(tmp_path: Path) -> None:
+    told = [f"{epoch},{step},{0.1 * epoch + 0.01 * step:.2f}" for epoch in range(3) for step in range(1, 6)]
+    reading = read(tmp_path / "run.csv", "\n".join(["epoch,step,reward", *told]))
+    assert [row["step"] for row in reading.case.rows] == [*range(1, 16)]
+    assert "begins again" in reading.notes[0]
+    seeds = [f"{step},{step / 10 + seed / 100:.2f}" for step in range(1, 6) for seed in range(3)]
+    by_step = read(tmp_path / "run.csv", "\n".join(["global_step,reward", *seeds]))
+    assert [row["step"] for row in by_step.case.rows] == [1, 2, 3, 4, 5]
+    twice = [f"{at / 10},{level + at / 100:.2f}" for level in (0.2, 0.4) for at in range(1, 6)]
+    table = read(tmp_path / "run.csv", "\n".join(["epoch,reward", *twice]))
+    assert [row["step"] for row in table.case.rows] == [1, 2, 3, 4, 5]
 
 
 def test_a_last_line_without_a_step_hides_nothing(tmp_path: Path) -> None:

@@ -259,6 +259,14 @@ def test_a_list_by_step_has_steps_and_another_has_parts_of_the_run() -> None:
     assert [(entry.step, entry.part) for entry in along] == [(None, True)] * 3
 
 
+def test_steps_that_a_list_states_otherwise_are_not_its_rows() -> None:
+    for line in ("reward by step (every 50 steps): 0.1, 0.2, 0.3", "reward by step (10, 20, 30): 0.1, 0.2, 0.3"):
+        entries, _ = parse(line)
+        assert [(entry.step, entry.part) for entry in entries if entry.cells] == [(None, True)] * 3
+    grows = parse("reward by step: 0.1, 0.2, 0.3", "reward by step: 0.1, 0.2, 0.3, 0.4")[0]
+    assert [entry.cells["reward"] for entry in grows if entry.cells] == [0.1, 0.2, 0.3, 0.4]
+
+
 def test_thousands_and_lists_without_blanks() -> None:
     assert [row["reward/mean"] for row in courses("reward by step: 1,024, 1,100, 998")] == [1024, 1100, 998]
     assert [row["reward/mean"] for row in courses("reward_history=[0.1,0.2,0.3]")] == [0.1, 0.2, 0.3]

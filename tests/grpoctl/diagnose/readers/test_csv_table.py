@@ -80,6 +80,8 @@ def test_rows_of_two_runs_are_not_made_one(tmp_path: Path) -> None:
     assert [row["kl"] for row in rows] == [0.01, 0.02]
     stages = read(tmp_path, "step,loss,reward\n1,0.1,0.5\n2,0.2,0.6\n1,2.5,\n2,2.4,\n").case.rows
     assert [row["reward/mean"] for row in stages] == [0.5, 0.6]
+    both = read(tmp_path, "step,loss,reward,eval_reward\n1,0.1,0.5,\n1,2.5,,0.75\n").case.rows
+    assert both == [{"step": 1.0, "loss": 0.1, "reward/mean": 0.5, "eval/reward": 0.75, "update": 1.0}]
     evaluated = read(tmp_path, "step,loss,update,eval_reward\n1,0.5,1,\n1,,0,0.75\n").case.rows
     assert evaluated == [{"step": 1.0, "loss": 0.5, "eval/reward": 0.75, "update": 1.0}]
 
