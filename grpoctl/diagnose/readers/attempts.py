@@ -15,12 +15,12 @@ from grpoctl.diagnose.readers.metric_names import STEPS, name_of
 
 TIMED = re.compile(r"step_time|profiling/.+|.+_runtime|.+_per_second")  # a process's own
 COUNTS = frozenset({*STEPS, "epoch", "num_tokens", "total_tokens", "tokens_seen", "total_episodes", "episodes"})
-_FOLLOWING, _BEFORE = 3, 2  # rows that go on, and how many of them not beyond the furthest place: fewer are a lag
+_FOLLOWING, _BEFORE = 3, 2  # rows that follow each other, and those of them that were passed before: fewer are a lag
 _LOOKED_AT = 100  # entries in which they are looked for
 _TOO_SHORT = 4  # times as many rows has another attempt: the newest has only begun
 _SEVERAL, _MANY_ROWS = 3, 20  # times that a log begins again; of more than these there is one in so many rows at most
 _ALIKE = 0.9  # of the values at the same places: the rows are another process's
-_FROM_SCRATCH = 1.6  # spacings: a run's first row is no further from 0
+FROM_SCRATCH = 1.6  # spacings: a run's first row is no further from 0
 _ADJOINING = 3  # spacings between files of one run that stand in another order
 _TELLING = ("reward/mean", "loss", "policy/loss", "kl", "entropy", "grad_norm")  # the first of them says what a row is
 _PLACED = 0.9  # of the rows have a place
@@ -109,7 +109,7 @@ def _goes_on(places: Sequence[float], row: int, furthest: float) -> bool:
 
 def _is_first(place: float, following: float) -> bool:
     """Whether a row is a run's first: as far from 0 as from the one that follows."""
-    return place <= _FROM_SCRATCH * (following - place)
+    return place <= FROM_SCRATCH * (following - place)
 
 
 class _Attempts:

@@ -18,7 +18,7 @@ from typing import Any
 
 from core.errors import SpecError
 from core.health.case import Notice
-from grpoctl.diagnose.readers.attempts import TIMED, newest_attempt
+from grpoctl.diagnose.readers.attempts import FROM_SCRATCH, TIMED, newest_attempt
 from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
@@ -40,7 +40,7 @@ _MANY_MORE = 10  # times as many rows with rewards in another form: those of thi
 _KINDS = 4  # of dictionaries that make one step
 _CLOSEST = 0.01  # epochs: older versions round to two decimals, and one row has no neighbour
 _OF_RATE = 0.0005  # steps a second, or of them: a summary has three decimals, newer ones four digits
-_FIRST, _FEWEST_ROWS, _MOST_STEPS = 1.6, 3, 10_000_000  # spacings before a run's first row; rows that show one; steps
+_FEWEST_ROWS, _MOST_STEPS = 3, 10_000_000  # rows that show a run's first one; steps
 _OWN = 0.9  # of the rows have a step of their own, where steps go back
 _BEFORE = 10  # rows: fewer may be rounding
 _OF_THE_FIRST = "settings are those that the log states first: --set what the attempt that is judged changed"
@@ -512,7 +512,7 @@ def _steps_of_a_row(logged: Sequence[Logged], training: Sequence[Logged]) -> int
     seconds, rate, end = summary
     apart, off = (known[-1] - known[0]) / (len(known) - 1), max(_OF_RATE, _OF_RATE * rate)
     most = seconds * (rate + off)
-    if not (2 - _FIRST) * apart < known[0] < _FIRST * apart or most > _MOST_STEPS:
+    if not (2 - FROM_SCRATCH) * apart < known[0] < FROM_SCRATCH * apart or most > _MOST_STEPS:
         return None
     least, by_epochs = seconds * (rate - off), seconds * rate * apart / end
     rounded = off / rate + _CLOSEST / ((len(known) - 1) * apart) + _CLOSEST / end  # of the rate, and of the epochs
