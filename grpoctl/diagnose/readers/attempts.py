@@ -23,7 +23,7 @@ _ALIKE = 0.9  # of the values at the same places: the rows are another process's
 FROM_SCRATCH = 1.6  # spacings: a run's first row is no further from 0
 _ADJOINING = 3  # spacings between files of one run that stand in another order
 _TELLING = ("reward/mean", "loss", "policy/loss", "kl", "entropy", "grad_norm")  # the first of them says what a row is
-_PLACED = 0.9  # of the rows have a place
+PLACED = 0.9  # of the rows have a place
 _NAMED = 3  # ends of attempts in a note
 
 Cells = Mapping[str, float | None]
@@ -78,7 +78,7 @@ def _rows(places: Sequence[float | None], cells_of: Callable[[int], Cells]) -> l
         told = [entry for entry, names in metrics.items() if metric in names]
         placed = [entry for entry in told if places[entry] is not None]
         if told:
-            return placed if len(placed) >= _PLACED * len(told) else []
+            return placed if len(placed) >= PLACED * len(told) else []
     return []
 
 

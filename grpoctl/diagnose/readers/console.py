@@ -18,7 +18,7 @@ from typing import Any
 
 from core.errors import SpecError
 from core.health.case import Notice
-from grpoctl.diagnose.readers.attempts import FROM_SCRATCH, TIMED, newest_attempt
+from grpoctl.diagnose.readers.attempts import FROM_SCRATCH, PLACED, TIMED, newest_attempt
 from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
@@ -437,15 +437,15 @@ def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
 def _newest(logged: list[Logged], source: Source, total: int | None) -> tuple[list[Logged], list[str]]:
     """The newest attempt's entries, by the surest place that most rows with rewards have, and notes."""
     mapped = source.columns
+
+    def cells_of(at: int) -> Mapping[str, float | None]:
+        cells = {mapped.get(name, name): value for name, value in logged[at].cells.items()}
+        return cells if logged[at].epoch is None else {"epoch": logged[at].epoch, **cells}
+
     told = [entry for entry in logged if _has_reward(tuple(mapped.get(name, name) for name in entry.cells))] or logged
     for place_of, unit in ((_own_step, "step"), (_bar, "step"), (_epoch, "epoch")):
-        if sum(place_of(entry) is None for entry in told) <= len(told) / 10:
+        if sum(place_of(entry) is not None for entry in told) >= PLACED * len(told):
             of_bar = total if place_of is _bar and total else math.inf
-
-            def cells_of(at: int) -> Mapping[str, float | None]:
-                cells = {mapped.get(name, name): value for name, value in logged[at].cells.items()}
-                return cells if logged[at].epoch is None else {"epoch": logged[at].epoch, **cells}
-
             kept, notes = newest_attempt(list(map(place_of, logged)), cells_of, unit, total=of_bar)
             return [logged[at] for at in kept] if notes else logged, notes
     return logged, []

@@ -237,7 +237,7 @@ def _values(table: Table, names: Mapping[str, str]) -> list[dict[str, float | No
 
 def _counts(table: Table) -> list[dict[str, float | None]]:
     """What each row says of its place in the run: steps, epochs, tokens."""
-    named = [(place, column.strip().lower().replace(" ", "_")) for place, column in enumerate(table.header)]
+    named = [(place, _plain(column)) for place, column in enumerate(table.header)]
     counts = [(place, name) for place, name in named if name in COUNTS]
     return [{name: _number(cells[place].strip()) for place, name in counts} for _, cells in table.rows]
 
@@ -321,7 +321,7 @@ def _mapped_steps(table: Table, column: str) -> tuple[list[int], str]:
 
 def _own_steps(table: Table) -> tuple[list[int], str]:
     """The rows' numbers: a column of whole ones, else their order; and a sentence on it."""
-    columns = {column.strip().lower().replace(" ", "_"): place for place, column in enumerate(table.header)}
+    columns = {_plain(column): place for place, column in enumerate(table.header)}
     numbering: dict[str, list[int]] = {}
     for name in filter(columns.__contains__, _STEPS):
         known = [step for _, cells in table.rows if (step := whole(cells[columns[name]])) is not None]
@@ -348,8 +348,12 @@ def _counted_updates(table: Table) -> str | None:
     return column if grows and len(counts) == len(table.rows) and counts[-1] > 1 else None
 
 
+def _plain(column: str) -> str:
+    return column.strip().lower().replace(" ", "_")
+
+
 def _numbers_rows(column: str) -> bool:
-    return column.strip().lower().replace(" ", "_") in _STEPS
+    return _plain(column) in _STEPS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
