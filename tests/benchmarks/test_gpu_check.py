@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from benchmarks.gpu_check import __main__ as check
 from benchmarks.gpu_check.commands import largest_gap
+from benchmarks.gpu_check.missing import missing
 from benchmarks.gpu_check.part import WORK
 from benchmarks.gpu_check.parts import DEVICE, PARTS, Done, Outcome, Part, Place, Status, run_part
 from grpoctl.resources import verified
@@ -250,6 +252,31 @@ def test_a_torch_that_sees_the_device_is_used_where_it_is(
     assert f"{runs} runs -m benchmarks.gpu_check --only graphs" in done.stdout
     for _, lacks in pythons.values():
         assert lacks in done.stdout  # what is missing is named
+
+
+def test_every_dependency_of_ours_is_read_and_met_by_what_the_tests_run_with() -> None:
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert missing(wanted) == []
+
+
+@pytest.mark.parametrize(
+    ("requirement", "named"),
+    [
+        ("torch", []),
+        ("torch>=2", []),
+        ("torch>=2.8; platform_python_implementation == 'CPython'", []),
+        ("torch>=99; platform_python_implementation == 'CPython'", ["torch>=99"]),  # as pip takes it, in one word
+        ("numpy>=1.99", []),  # numbers, not texts: 2.0 is above it
+        ("no-such-distribution>=1.0", ["no-such-distribution>=1.0"]),
+    ],
+)
+def test_what_a_python_lacks_is_named(requirement: str, named: list[str]) -> None:
+    assert missing([requirement]) == named
+
+
+def test_a_requirement_of_another_form_is_an_error() -> None:
+    with pytest.raises(ValueError, match="allowed is NAME or NAME>=VERSION"):
+        missing(["torch~=2.8"])
 
 
 @pytest.mark.process
