@@ -38,7 +38,7 @@ class Part:
 
 DEVICE = Part(name="device", title="the device", seconds=40)  # before them all: it says what the page is about
 # The limits, the device's among them, add up to 10 minutes. They are for images that keep no bytecode, in which each
-# # process imports for 15 seconds (an H200's was such a one); resume starts three. p31 comes first to the built-in model
+# process imports for 15 seconds (an H200's was such a one); resume starts three. p31 comes first to the built-in model
 # and makes it.
 PARTS = (
     Part(name="graphs", title="recorded CUDA graphs equal steps run anew", seconds=35),
