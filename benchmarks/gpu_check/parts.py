@@ -36,15 +36,15 @@ class Part:
         return self.seconds * (2 if rehearsed else 1)
 
 
-DEVICE = Part(name="device", title="the device", seconds=40)  # before them all: it says what the page is about
+DEVICE = Part(name="device", title="the device", seconds=25)  # before them all: it says what the page is about
 # The limits, the device's among them, add up to 10 minutes. They are for images that keep no bytecode, in which each
 # process imports for 15 seconds (an H200's was such a one); resume starts three. p31 comes first to the built-in model
 # and makes it.
 PARTS = (
-    Part(name="graphs", title="recorded CUDA graphs equal steps run anew", seconds=35),
-    Part(name="cpu", title="equal to the CPU's numbers, fp32", seconds=35),
+    Part(name="graphs", title="recorded CUDA graphs equal steps run anew", seconds=30),
+    Part(name="cpu", title="equal to the CPU's numbers, fp32", seconds=30),
     Part(name="p31", title="p31 `tiny` by the command line", seconds=70),
-    Part(name="smollm2", title="SmolLM2-135M in bf16, rollout integrity on", seconds=60),
+    Part(name="smollm2", title="SmolLM2-135M in bf16, rollout integrity on", seconds=85),
     Part(name="workers", title="two workers on one device", seconds=45),
     Part(name="memory", title="out of memory: fewer rows at once, the same result", seconds=35),
     Part(name="resume", title="kill -9 and --resume: the same rows", seconds=75),

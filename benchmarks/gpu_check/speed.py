@@ -13,7 +13,7 @@ from benchmarks.trl_step.floors import BF16, SHAPES
 
 BESIDE = 8 * 2**30  # bytes besides the 7B weights: adapter, cache and activations of 64 rows
 QUICK = ("--steps", "3")
-REHEARSAL = ("--rehearse", "--new-tokens", "8", "--groups", "2", "--steps", "1")
+REHEARSAL = ("--rehearse", "--new-tokens", "12", "--groups", "2", "--steps", "1")
 
 
 def beside_trl(place: Place) -> Outcome:

@@ -22,6 +22,7 @@ from benchmarks.trl_step.reward import variety
 from benchmarks.trl_step.rows import Run, Samples, headline
 from benchmarks.trl_step.setting import PROMPTS, Own, Setting, Step, questions, write_questions
 from benchmarks.trl_step.weights import TINY_LLAMA, random_model, tokenizer_of
+from core.policies.lm.causal_lm import CANARY_TOKENS
 from core.tasks.text import prompt_of
 from core.training.outcome import Ending
 from core.training.requests import Sample, StepDone
@@ -192,15 +193,16 @@ def test_both_are_asked_the_same_prompts_and_no_end_is_drawn(llama: Path, tmp_pa
 
 @pytest.mark.process
 def test_a_step_is_counted(llama: Path, tmp_path: Path) -> None:
-    setting = Setting(prompt_tokens=120, new_tokens=4, groups=2, size=2, threads=1)
+    length = CANARY_TOKENS + 4  # the canary's row is filled up to it, at which no token may end a completion
+    setting = Setting(prompt_tokens=120, new_tokens=length, groups=2, size=2, threads=1)
     data = write_questions(questions(tokenizer_of(llama), setting), tmp_path)
     trainer = own_trainer(setting, Own(dtype="float32"), llama, data)
     tool = Ours(trainer, setting)
     tool.step()
     close(trainer)
     (step,) = tool.done
-    assert step.generated == 16  # four rows of four tokens
-    assert 0 < step.trained <= 16  # a group whose rewards are equal is not learned from
+    assert step.generated == 4 * length
+    assert 0 < step.trained <= 4 * length  # a group whose rewards are equal is not learned from
     assert {"sample", "score", "learn"} <= set(step.parts)
     assert step.cpu > 0
 

@@ -78,11 +78,11 @@ def test_a_rehearsal_on_the_cpu_goes_through_all_of_it(
     peaks = {"prompt_tokens": 165, "beta": 0.0, "theirs": "x", "ours": "y", "theirs_bytes": 4, "ours_bytes": 2}
     monkeypatch.setattr(gpu, "both_peaks", lambda *_, **__: peaks)  # two processes more; test_peak has them
     monkeypatch.setattr(gpu, "memory_lines", lambda _: ["peaks"])
-    words = ["--rehearse", "--new-tokens", "8", "--groups", "2", "--steps", "1", "--json", str(tmp_path / "out.json")]
+    words = ["--rehearse", "--new-tokens", "12", "--groups", "2", "--steps", "1", "--json", str(tmp_path / "out.json")]
     assert gpu.main(words) == 0
     said = capsys.readouterr().out
     assert "equal: loss from trl" in said
-    assert "recorded steps and steps run anew: 0 of 128 tokens differ" in said
+    assert "recorded steps and steps run anew: 0 of 192 tokens differ" in said
     found = json.loads((tmp_path / "out.json").read_text())["shapes"][gpu.REHEARSED]
     assert [own["how"] for own in found["run"]["ours"]] == ["bfloat16", "bfloat16 without recorded_steps"]
     assert found["floors"]["step"] > 0

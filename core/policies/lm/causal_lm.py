@@ -70,6 +70,7 @@ class CausalLMPolicy(Policy):
         # stop at a second one as well, which has the smaller number.
         ordered = sorted(end, key=lambda token: (token != tokenizer.eos_token_id, token))
         self.end_ids = torch.tensor(ordered)
+        self._end = ordered[0]
         self.sampling_bytes = sampling_budget(model.device)
         self._itemsize = model.dtype.itemsize
         self._canary: Rollout | None = None
@@ -98,7 +99,7 @@ class CausalLMPolicy(Policy):
             due = how.canary and keys[0].row == 0  # of several pieces, and of several ranks, the first
             canary = self._canary if due else None
             canary_T = None if canary is None else sampler_logprobs(model, canary, how.temperature)
-        draws = stack_draws(parts, end=int(self.end_ids[0]))
+        draws = stack_draws(parts, end=self._end)
         prompt_N = torch.arange(len(prompts)).repeat_interleave(k)
         rows = _unpadded(draws.ids_NT, draws.mask_NT)
         texts = self.tokenizer.batch_decode(rows, skip_special_tokens=True)
@@ -143,8 +144,7 @@ class CausalLMPolicy(Policy):
     def replay(self, prompts: Sequence[Example], outputs: Sequence[str]) -> Rollout:
         """One row per (prompt, output), the end token included; scored at temperature 1."""
         ids_NS, prompt_mask_NS = self._encode(prompts)
-        end = int(self.end_ids[0])
-        rows = [[*row, end] for row in self.tokenizer(list(outputs), add_special_tokens=False)["input_ids"]]
+        rows = [[*row, self._end] for row in self.tokenizer(list(outputs), add_special_tokens=False)["input_ids"]]
         width = max(len(row) for row in rows)
         lengths_N = torch.tensor([len(row) for row in rows])
         return Rollout(
@@ -153,7 +153,7 @@ class CausalLMPolicy(Policy):
             actions={
                 "prompt_ids": ids_NS,
                 "prompt_mask": prompt_mask_NS,
-                "ids": torch.tensor([row + [end] * (width - len(row)) for row in rows]),
+                "ids": torch.tensor([row + [self._end] * (width - len(row)) for row in rows]),
             },
             mask_NT=torch.arange(width) < lengths_N.unsqueeze(-1),
             drawn_NT=None,
@@ -165,7 +165,7 @@ class CausalLMPolicy(Policy):
 
     def join(self, rollouts: Sequence[Rollout]) -> Rollout:
         """Prompts are padded on the left, completions on the right, to the widest."""
-        padding = {"prompt_ids": self.tokenizer.pad_token_id, "ids": int(self.end_ids[0])}
+        padding = {"prompt_ids": self.tokenizer.pad_token_id, "ids": self._end}
         return joined(rollouts, padding=padding, left=frozenset({"prompt_ids", "prompt_mask"}))
 
     def split(self, rollout: Rollout, rows: Sequence[int], limit: int) -> list[Sequence[int]]:
