@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from grpoctl.children import child_environment, last_line
 ROOT = Path(__file__).resolve().parents[2]
 GRACE = 5.0  # seconds between SIGTERM, at which a run ends its workers, and SIGKILL
 OUTCOME, LOG, WEIGHTS = "outcome.json", "log.txt", "weights"
+RAISED = re.compile(r"[\w.]*(?:Error|Exception): ")
 Status = Literal["PASS", "FAIL", "SKIP"]
 
 
@@ -127,8 +129,14 @@ def _outcome(part: Part, place: Place, code: int | None) -> Outcome:
         document = None
     if code != 0 or document is None:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return Outcome(status="FAIL", figure=f"{last_line(log) or 'said nothing'} ({how}); {where}")
+        return Outcome(status="FAIL", figure=f"{_error(log) or last_line(log) or 'said nothing'} ({how}); {where}")
     return Outcome(status=document["status"], figure=document["figure"], details=document["details"])
+
+
+def _error(log: Path) -> str:
+    """The last line that names what was raised: CUDA's errors have lines of advice behind it. Empty where none does."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line for line in reversed(lines) if RAISED.match(line)), "")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

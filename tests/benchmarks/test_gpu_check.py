@@ -43,12 +43,13 @@ def test_every_part_has_its_work() -> None:
     ("code", "seconds", "status", "words"),
     [
         ("import sys; sys.exit('no kernel image')", 20.0, "FAIL", ["no kernel image", "exit code 1", "log.txt"]),
+        ("raise OSError('no kernel image\\nConsider this.')", 20.0, "FAIL", ["OSError: no kernel image"]),
         ("import os; os.kill(os.getpid(), 9)", 20.0, "FAIL", ["signal 9"]),
         ("pass", 20.0, "FAIL", ["said nothing"]),  # it ends well and leaves no outcome
         ("import time; time.sleep(60)", 0.2, "FAIL", ["ran out of its"]),
         ("open(OUT, 'w').write(PASSED)", 20.0, "PASS", ["3 ms"]),
     ],
-    ids=["error", "killed", "silent", "hangs", "passes"],
+    ids=["exit", "error with advice", "killed", "silent", "hangs", "passes"],
 )  # fmt: skip
 def test_a_part_that_dies_or_hangs_has_failed_and_nothing_is_raised(
     code: str, seconds: float, status: Status, words: list[str], tmp_path: Path
