@@ -20,7 +20,7 @@ from core.errors import SpecError
 from core.health.case import Notice
 from grpoctl.diagnose.readers.attempts import FROM_SCRATCH, PLACED, TIMED, newest_attempt
 from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
-from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
+from grpoctl.diagnose.readers.console_lines import Cells, Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import LogSettings
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, proposed
@@ -439,16 +439,21 @@ def _newest(logged: list[Logged], source: Source, total: int | None) -> tuple[li
     mapped = source.columns
 
     def cells_of(at: int) -> Mapping[str, float | None]:
-        cells = {mapped.get(name, name): value for name, value in logged[at].cells.items()}
+        cells = _as_mapped(logged[at].cells, mapped)
         return cells if logged[at].epoch is None else {"epoch": logged[at].epoch, **cells}
 
-    told = [entry for entry in logged if _has_reward(tuple(mapped.get(name, name) for name in entry.cells))] or logged
+    told = [entry for entry in logged if _has_reward(tuple(_as_mapped(entry.cells, mapped)))] or logged
     for place_of, unit in ((_own_step, "step"), (_bar, "step"), (_epoch, "epoch")):
         if sum(place_of(entry) is not None for entry in told) >= PLACED * len(told):
             of_bar = total if place_of is _bar and total else math.inf
             kept, notes = newest_attempt(list(map(place_of, logged)), cells_of, unit, total=of_bar)
             return [logged[at] for at in kept] if notes else logged, notes
     return logged, []
+
+
+def _as_mapped(cells: Cells, mapped: Mapping[str, str]) -> Cells:
+    """The cells by the names that --map gives them."""
+    return {mapped.get(name, name): value for name, value in cells.items()} if mapped else cells
 
 
 def _own_step(entry: Logged) -> float | None:
@@ -493,8 +498,7 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     entries, step = [], 0
     for entry in logged:  # an evaluation without a step of its own stands behind the one it was made after
         step = number_of.get(id(entry), stated.get(entry.step, step))
-        cells = {mapped.get(name, name): value for name, value in entry.cells.items()} if mapped else entry.cells
-        entries.append(Entry(step=step, cells=cells))
+        entries.append(Entry(step=step, cells=_as_mapped(entry.cells, mapped)))
     return entries, how
 
 

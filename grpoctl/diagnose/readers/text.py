@@ -95,8 +95,13 @@ def is_text(path: Path) -> bool:
 
 
 def _plain(text: str) -> str:
-    """The text without colours."""
-    return _COLOUR.sub("", text) if "\x1b" in text else text
+    """The text without colours. Behind the last escape character, which is found quickly, there are none."""
+    last = text.rfind("\x1b")
+    if last < 0:
+        return text
+    match = _COLOUR.match(text, last)
+    end = match.end() if match else last + len("\x1b\\")  # that may end a sequence, and begins none
+    return _COLOUR.sub("", text[:end]) + text[end:]
 
 
 def _ends_by_returns(path: Path) -> bool:

@@ -84,6 +84,21 @@ def test_a_terminals_colours_are_left_out(tmp_path: Path) -> None:
     assert [line.text for line in text_lines(file)] == ["lr: 2e-06", "next"]
 
 
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ kl 0.1", "link kl 0.1"),  # ended by an escape and a backslash
+        ("kl 0.1 \x1b", "kl 0.1 \x1b"),  # cut off
+        ("kl\x1b[0m 0.1 \x1b[", "kl 0.1 \x1b["),
+        ("\x1b]0;title\x1b[31m\x07kl", "\x1b]0;title\x07kl"),  # no sequence holds another
+    ],
+)
+def test_sequences_are_left_out_whatever_ends_them(text: str, plain: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.log"
+    file.write_text(text)
+    assert [line.text for line in text_lines(file)] == [plain]
+
+
 def test_carriage_returns_alone_end_lines_where_there_are_no_newlines(tmp_path: Path) -> None:
     file = tmp_path / "a.log"
     file.write_bytes(b"one\rtwo\rthree")
