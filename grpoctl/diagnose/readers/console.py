@@ -18,9 +18,9 @@ from typing import Any
 
 from core.errors import SpecError
 from core.health.case import Notice
-from grpoctl.diagnose.readers.attempts import FROM_SCRATCH, PLACED, TIMED, newest_attempt
+from grpoctl.diagnose.readers.attempts import FROM_SCRATCH, PLACED, TIMED, Cells, newest_attempt
 from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
-from grpoctl.diagnose.readers.console_lines import Cells, Form, LineParser, Logged
+from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import LogSettings
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, proposed
