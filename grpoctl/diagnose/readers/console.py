@@ -22,7 +22,7 @@ from grpoctl.diagnose.readers.attempts import FROM_SCRATCH, PLACED, TIMED, Cells
 from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
-from grpoctl.diagnose.readers.log_settings import LogSettings
+from grpoctl.diagnose.readers.log_settings import Heads, are_settings
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, proposed
 from grpoctl.diagnose.readers.text import Line, Notices, is_text, text_lines
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries
@@ -43,6 +43,7 @@ _OF_RATE = 0.0005  # steps a second, or of them: a summary has three decimals, n
 _FEWEST_ROWS, _MOST_STEPS = 3, 10_000_000  # rows that show a run's first one; steps
 _OWN = 0.9  # of the rows have a step of their own, where steps go back
 _BEFORE = 10  # rows: fewer may be rounding
+_OF_THE_ATTEMPT = "settings are those that the log states before the attempt that is judged, or first"
 _OF_THE_FIRST = "settings are those that the log states first: --set what the attempt that is judged changed"
 _AN_EXCERPT = "; by its epoch the first is not the run's first"
 _DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
@@ -93,7 +94,7 @@ class _Log:
 
     logged: Mapping[Form, list[Logged]]
     parser: LineParser
-    settings: LogSettings
+    heads: Heads
     notices: tuple[Notice, ...]
     averaged: Mapping[Form, int]  # rows that one row is the mean of
 
@@ -136,13 +137,14 @@ class _Console:
             notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
         if not attempts:  # whose steps stood on lines of their own, or in a table
             distinct, attempts = _newest(distinct, source, total)
-        notes += attempts + ([_OF_THE_FIRST] if attempts and log.settings.arguments else [])
+        settings, arguments, whose = _settings(log, form, distinct if attempts else [])
+        notes += attempts + ([whose] if attempts and settings else [])
         entries, how = _numbered(distinct, mapped=source.columns)
         if not entries:
             raise SpecError("has no metrics of a training step", file=source.path)
         if averaged > 1:
             notes.append(f"the log is long: {averaged} rows in a row are read as their mean")
-        known = Known(settings=_settings(log), arguments=log.settings.arguments or None, notices=log.notices)
+        known = Known(settings=settings, arguments=arguments or None, notices=log.notices)
         case, more = case_of_entries(entries, known)
         lost_columns = sorted(log.parser.unknown)
         if lost_columns:
@@ -200,15 +202,19 @@ def _scan(source: Source, notes: list[str]) -> _Log:
     """All of the log, in one pass, in bounded memory."""
     assert source.path is not None
     parser = LineParser(source.columns)
-    notices, settings = Notices(), LogSettings()
+    notices, heads = Notices(), Heads()
     kept: dict[Form, _Kept] = {form: _Kept() for form in FORMS}
     for line in _lines(source.path, notes):
-        is_read = False
+        is_read = is_row = False
         for entry in parser.feed(line):
             kept[entry.form].add(entry)
             is_read = True
+            is_row = is_row or entry.form != "pairs" or not are_settings(tuple(entry.cells))
+        if is_row:
+            heads.end(line.number)
+        else:
+            heads.look(line.text, before_metrics=parser.first_line is None)
         if not is_read:
-            settings.look(line.text, before_metrics=parser.first_line is None)
             notices.look(line.text, line.number, parser.bar)
     for entry in parser.finish():
         kept[entry.form].add(entry)
@@ -217,7 +223,7 @@ def _scan(source: Source, notes: list[str]) -> _Log:
     return _Log(
         logged={form: rows.rows for form, rows in kept.items()},
         parser=parser,
-        settings=settings,
+        heads=heads,
         notices=notices.all(),
         averaged={form: rows.averaged for form, rows in kept.items()},
     )
@@ -567,12 +573,20 @@ def _trains_at_zero(training: Sequence[Logged], steps: Sequence[int]) -> bool:
     return any(name and name != "step" and not name.startswith("eval/") for name in names)
 
 
-def _settings(log: _Log) -> dict[str, Any]:
-    """What the log's lines state, and the length of its longest progress bar."""
-    known = log.settings.known()
+def _settings(log: _Log, form: Form, attempt: Sequence[Logged]) -> tuple[dict[str, Any], Mapping[str, Any], str]:
+    """What the log states: settings with the length of its longest bar, TRL's arguments, and a note on whose they are.
+
+    attempt: the entries that are judged of a log that begins again, [] of others; what is stated before it stands.
+    """
+    known, arguments, whose = log.heads.first.known(), log.heads.first.arguments, _OF_THE_FIRST
+    if attempt:
+        begins = min(entry.line for entry in attempt)
+        before = max((entry.line for entry in log.logged[form] if entry.line < begins), default=begins)
+        if (head := log.heads.between(before, begins)) is not None:
+            known, arguments, whose = known | head.known(), {**arguments, **head.arguments}, _OF_THE_ATTEMPT
     if log.parser.total and "max_steps" not in known:
         known["max_steps"] = log.parser.total
-    return known
+    return known, arguments, whose
 
 
 def _are_parts(entries: Sequence[Logged]) -> bool:

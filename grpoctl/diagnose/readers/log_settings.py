@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from grpoctl.diagnose.readers.console_lines import without_prefix
@@ -30,6 +31,7 @@ _ASSIGNED = re.compile(
     r"^\s*([A-Za-z_]\w*)\s*=\s*([-+]?\.?\d[\d._]*(?:[eE][-+]?\d+)?)\s*(?:#.*)?$"
 )  # of a notebook's code
 _MOST_ASSIGNED = 1000
+_MOST_HEADS = 1000  # in the middle of a log: one for each time that it begins again
 _MOST = 5000  # lines of one printed configuration
 _NAMES = {  # what scripts call them, in small letters with _: our field
     "num_generations": "num_generations", "group_size": "num_generations", "n_samples_per_prompt": "num_generations",
@@ -95,12 +97,17 @@ class LogSettings:
         return _plain_settings(self._plain) | stated_settings(self.arguments) | _settings_of_verl(self._of_verl)
 
     @property
+    def states_something(self) -> bool:
+        """Whether a line stated anything, whatever it means."""
+        return bool(self._arguments or self._of_verl or self._plain or self._held)
+
+    @property
     def arguments(self) -> Mapping[str, Any]:
         """TRL's arguments, as they were printed or are written in code, names of numbers replaced; {} without any."""
         return {name: self._assigned.get(str(value), value) for name, value in self._arguments.items()}
 
     def _take_plain(self, name: str, value: str) -> None:
-        word = re.sub(r"[\s.-]+", "_", name.strip().lower())
+        word = _word(name)
         if word in _NAMES:
             self._plain[word] = _value(value)
 
@@ -134,6 +141,40 @@ class LogSettings:
         self._of_verl |= flat
 
 
+@lru_cache(maxsize=1000)
+def are_settings(names: tuple[str, ...]) -> bool:
+    """Whether a head of settings may have these names alone, though rows may have them, too: a learning rate."""
+    return all(_word(name) in _NAMES for name in names)
+
+
+class Heads:
+    """What a log states before its first metrics, and what it states again before others: a head for each attempt."""
+
+    def __init__(self) -> None:
+        self.first = LogSettings()
+        self._open: LogSettings | None = None  # of the lines since the last metrics
+        self._later: dict[int, LogSettings] = {}  # by the line of the metrics that follow
+
+    def look(self, text: str, *, before_metrics: bool) -> None:
+        """Takes what a line without metrics states."""
+        self.first.look(text, before_metrics=before_metrics)
+        if not before_metrics:
+            self._open = self._open or LogSettings()
+            self._open.look(text, before_metrics=True)
+
+    def end(self, line: int) -> None:
+        """Metrics stand in this line."""
+        if self._open is not None and self._open.states_something:
+            self._later[line] = self._open
+            if len(self._later) > _MOST_HEADS:
+                del self._later[next(iter(self._later))]
+        self._open = None
+
+    def between(self, before: int, line: int) -> LogSettings | None:
+        """What stands behind the one line and before metrics in the other; None where nothing is stated there."""
+        return next((head for at, head in reversed(self._later.items()) if before < at <= line), None)
+
+
 def stated_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Our fields of a configuration that is a flat mapping: TRL's arguments, or a script's own; else verl's tree."""
     if any(isinstance(value, dict) for value in arguments.values()):
@@ -165,6 +206,11 @@ def _by_columns(lines: list[str]) -> dict[str, Any]:
                 flat[".".join(names)] = _value(re.split(r",\s|,$|\}", value, maxsplit=1)[0])
                 path = path[: len(path) - value.count("}")] if "}" in value else path
     return flat
+
+
+def _word(name: str) -> str:
+    """The name in small letters, its words joined by _."""
+    return re.sub(r"[\s.-]+", "_", name.strip().lower())
 
 
 def _value(text: str) -> Any:

@@ -230,6 +230,47 @@ def test_the_settings_may_be_of_another_attempt(tmp_path: Path) -> None:
     assert any(note.startswith("settings are those that the log states first") for note in reading.notes)
 
 
+OF_VERL = """\
+{{'actor_rollout_ref': {{'actor': {{'optim': {{'lr': {rate}}}}},
+                       'rollout': {{'n': {count}}}}},
+ 'data': {{'train_batch_size': 64}}}}"""
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        ("GRPOConfig(\n_n_gpu=1,\nlearning_rate={rate},\nnum_generations={count},\n)",
+         "{{'loss': 0.1, 'reward': {reward:.3f}, 'epoch': {epoch}}}"),
+        ("Namespace(lr={rate}, group_size={count})", "{{'loss': 0.1, 'reward': {reward:.3f}, 'epoch': {epoch}}}"),
+        (OF_VERL, "step:{step} - critic/rewards/mean:{reward:.3f} - actor/grad_norm:0.{step}"),
+        ("INFO starts\nlr: {rate}\nnum_generations: {count}", "step {step}: reward {reward:.3f} kl 0.{step}"),
+        ("python train.py --lr {rate} --num_generations {count}", "step {step}: reward {reward:.3f} kl 0.{step}"),
+    ],
+    ids=["TRL's", "Namespace", "verl's", "a head", "options"],
+)  # fmt: skip
+def test_settings_are_those_that_are_stated_before_the_attempt_that_is_judged(
+    head: str, line: str, tmp_path: Path
+) -> None:
+    told = [line.format(step=step, reward=reward, epoch=step / 6) for step, reward in TWICE]
+    first, second = (head.format(rate=rate, count=count) for rate, count in (("1e-06", 8), ("0.001", 2)))
+    other = "step 3 is the best so far" if "step:" not in line else "(WorkerDict pid=7) saved a checkpoint"
+    reading = read(tmp_path / "run.log", "\n".join([first, *told[:3], other, *told[3:6], second, *told[6:]]))
+    settings = reading.case.settings
+    assert [row["reward/mean"] for row in reading.case.rows] == [0.06, 0.07, 0.08, 0.09]
+    assert (settings.num_generations, settings.learning_rate) == (2, 1e-3)
+    assert sum(note.startswith("settings are those that the log states before the") for note in reading.notes) == 1
+
+
+def test_what_is_stated_before_an_attempt_that_is_not_judged_stands_for_none(tmp_path: Path) -> None:
+    line = "step:{step} - critic/rewards/mean:{reward:.3f} - actor/grad_norm:0.{step}"
+    told = [line.format(step=step, reward=reward) for step, reward in [*TWICE, *TWICE[6:]]]
+    heads = [OF_VERL.format(rate="1e-06", count=count) for count in (8, 4)]
+    reading = read(tmp_path / "run.log", "\n".join([heads[0], *told[:6], heads[1], *told[6:10], *told[10:]]))
+    assert reading.case.settings.num_generations == 4  # of what was resumed, or told twice
+    begun = "\n".join([heads[0], *told[:3], heads[1], *told[3:6]])  # no attempt begins there: the first one stands
+    assert read(tmp_path / "other.log", begun).case.settings.num_generations == 8
+
+
 def test_names_that_the_user_maps_are_rewards_too(tmp_path: Path) -> None:
     lines = [json.dumps({"step": step, "score_x": reward}) for step, reward in TWICE]
     (tmp_path / "run.jsonl").write_text("\n".join(lines))
