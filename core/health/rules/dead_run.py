@@ -192,6 +192,8 @@ def _spread(row: Row) -> float | None:
 def _is_dead(row: Row, floor: float) -> bool:
     mean, spread = number(row, "reward/mean"), _spread(row)
     room = AT_FLOOR * max(1.0, abs(floor))
+    if spread is None and abs(number(row, "policy/loss") or 0.0) > AT_FLOOR:
+        return False  # an advantage differs from 0, so a reward does: the mean is rounded, or of something else
     return mean is not None and mean - floor <= room and (spread is None or spread <= room)
 
 
@@ -219,8 +221,8 @@ def dead_run(case: Case) -> Sequence[Finding]:
     never paid gets no gradient towards what is paid; what the KL term moves leads back to the start at best.
 
     Looks at: `reward/mean` at the floor on every row from some row to the last, which are a third of all or more, with
-    a spread of 0 where one is known (`reward/std`, `reward/group_std`, `reward/max` - `reward/min`, `groups/dead`). The
-    floor is the task's, where it is known; 0 where no reward is negative; else the least mean of the run. Where
+    a spread of 0 where one is known (`reward/std`, `reward/group_std`, `reward/max` - `reward/min`, `groups/dead`), else
+    without a `policy/loss` other than 0. The floor is the task's, where it is known; 0 where no reward is negative; else the least mean of the run. Where
     something was earned before, the stretch must be no chance: with e of n steps before that earned something, m dead
     ones have the chance (1 - (e + 1) / (n + 2))^m, under 0.0001 for an error, under 0.02 for a warning. One row in
     twenty of it may earn a little. Steps that lie at the floor here and there, half of all or more and ten, count where

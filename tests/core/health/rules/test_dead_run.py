@@ -31,6 +31,9 @@ NEVER: Row = {"completions/truncated": 1.0}
         ([0.0] * 20, {}, [("error", "strong")]),
         ([0.0] * 20, {"reward/std": 0.0}, [("error", "strong")]),
         ([0.0] * 20, {"reward/std": 0.2}, []),  # a mean of 0 by rounding, or of penalties
+        ([0.0] * 20, {"policy/loss": -0.01}, []),  # an advantage differs from 0, so a reward does
+        ([0.0] * 20, {"policy/loss": 0.0}, [("error", "strong")]),
+        ([0.0] * 20, {"policy/loss": -0.01, "reward/std": 0.0}, [("error", "strong")]),  # other terms are in that loss
         ([0.0] * 6, {}, [("error", "moderate")]),
         ([0.0] * 3, {}, [("warning", "moderate")]),  # hard prompts begin so
         ([0.0] * 3, NEVER, [("error", "moderate")]),
