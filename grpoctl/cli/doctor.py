@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ from grpoctl.resources import machine, verified
 from grpoctl.resources.verified import CudaDevice
 from grpoctl.runs.provenance import PACKAGES, versions
 from grpoctl.runs.run_dir import Home
+
+_NO_BYTECODE = (
+    "PYTHONDONTWRITEBYTECODE is set and packages are not compiled, so every start takes some seconds longer: unset it "
+    "(and set PYTHONPYCACHEPREFIX to a folder where they cannot be written beside the packages)"
+)
 
 
 def doctor(json: Json = False) -> None:
@@ -56,7 +62,16 @@ def _check(name: str, ok: bool, detail: str) -> dict[str, Any]:
 
 
 def _python() -> dict[str, Any]:
-    return _check("python", sys.version_info >= (3, 11), f"{platform.python_version()} ({sys.executable})")
+    detail = f"{platform.python_version()} ({sys.executable})"
+    return _check("python", sys.version_info >= (3, 11), detail + ("" if keeps_bytecode() else f"; {_NO_BYTECODE}"))
+
+
+def keeps_bytecode() -> bool:
+    """Whether a start finds torch compiled, or leaves it so for the next one. Many container images do neither."""
+    torch = find_spec("torch")
+    if not sys.dont_write_bytecode or torch is None or torch.origin is None:
+        return True
+    return Path(cache_from_source(torch.origin)).exists()
 
 
 def _packages() -> list[dict[str, Any]]:

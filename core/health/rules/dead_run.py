@@ -221,18 +221,19 @@ def dead_run(case: Case) -> Sequence[Finding]:
     never paid gets no gradient towards what is paid; what the KL term moves leads back to the start at best.
 
     Looks at: `reward/mean` at the floor on every row from some row to the last, which are a third of all or more, with
-    a spread of 0 where one is known (`reward/std`, `reward/group_std`, `reward/max` - `reward/min`, `groups/dead`), else
-    without a `policy/loss` other than 0. The floor is the task's, where it is known; 0 where no reward is negative; else the least mean of the run. Where
-    something was earned before, the stretch must be no chance: with e of n steps before that earned something, m dead
-    ones have the chance (1 - (e + 1) / (n + 2))^m, under 0.0001 for an error, under 0.02 for a warning. One row in
-    twenty of it may earn a little. Steps that lie at the floor here and there, half of all or more and ten, count where
-    95 % of their completions are cut off, the KL is above 0.1 and the second half did not earn clearly more often than
-    the first (by 1.3 standard errors of the counts). What killed it is said as far as columns tell: completions that
-    never end, none valid, a function of the reward that pays while the sum does not, a KL that left, good steps before.
-    Across the fall entropy, KL, length and the share cut off are held against the five rows before it and some way
-    before (five to fifteen rows, else the first half). Another policy: an entropy of half or twice, a length of 1.6
-    times, 0.3 more cut off, a KL of 0.1. Where entropy or KL is known and all went on within 15 % (a KL 50 %; half over
-    the longer way), the reward changed and not the policy: a judge that failed gives 0 to everything. Else either.
+    a spread of 0 where one is known (`reward/std`, `reward/group_std`, `reward/max` - `reward/min`, `groups/dead`),
+    else without a `policy/loss` other than 0. The floor is the task's, where it is known; 0 where no reward is
+    negative; else the least mean of the run. Where something was earned before, the stretch must be no chance: with e
+    of n steps before that earned something, m dead ones have the chance (1 - (e + 1) / (n + 2))^m, under 0.0001 for an
+    error, under 0.02 for a warning. One row in twenty of it may earn a little. Steps that lie at the floor here and
+    there, half of all or more and ten, count where 95 % of their completions are cut off, the KL is above 0.1 and the
+    second half did not earn clearly more often than the first (by 1.3 standard errors of the counts). What killed it is
+    said as far as columns tell: completions that never end, none valid, a function of the reward that pays while the
+    sum does not, a KL that left, good steps before. Across the fall entropy, KL, length and the share cut off are held
+    against the five rows before it and some way before (five to fifteen rows, else the first half). Another policy: an
+    entropy of half or twice, a length of 1.6 times, 0.3 more cut off, a KL of 0.1. Where entropy or KL is known and all
+    went on within 15 % (a KL 50 %; half over the longer way), the reward changed and not the policy: a judge that
+    failed gives 0 to everything. Else either.
 
     Confounder: rewards that are sparse: silent where as long a stretch is likely by the steps before. Penalties: a mean
     of 0 is no floor where rewards are negative, and where all functions are 0 or less. A solved task has the same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,20 @@ def test_doctor_says_what_is_wrong_and_goes_on(home: Home, tmp_path: Path, monke
     assert "Not a directory" in checks["home"]["detail"]
     assert checks["python"]["ok"]
     assert "model cache" in checks
+
+
+@pytest.mark.parametrize(
+    ("writes", "compiled", "told"), [(True, False, False), (False, True, False), (False, False, True)]
+)
+def test_starts_that_compile_every_package_anew_are_told(
+    writes: bool, compiled: bool, told: bool, home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", not writes)
+    if not compiled:
+        monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path))  # where nothing is
+    (python,) = [check for check in examination() if check["name"] == "python"]
+    assert python["ok"]
+    assert ("PYTHONDONTWRITEBYTECODE" in python["detail"]) is told
 
 
 def test_doctor_looks_at_every_model_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
