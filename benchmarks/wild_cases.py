@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.wild import COLUMNS, WildCase, cases_of, judged, judged_readings, numbers_read
-from core.errors import GrpoError
+from core.errors import GrpoError, SpecError
 from core.health.case import Case
 from core.health.finding import StepTable
 from grpoctl.diagnose.readers.base import Reading, Source
@@ -137,10 +137,16 @@ def _digits(value: float | None) -> float | None:
 
 
 def write(kept: Sequence[Kept], out: Path) -> None:
-    """The tables and cases.csv; of what the folder had before the halves that come again are replaced."""
+    """The tables and cases.csv; of what the folder had before the halves that come again are replaced.
+
+    Raises SpecError, and writes nothing, where a table is called as one of another half: the same case, perhaps.
+    """
     out.mkdir(parents=True, exist_ok=True)
     again = {one.row["half"] for one in kept}
     before = _rows_of(out / "cases.csv")
+    others = {name for row in before if row["half"] not in again for name in row["file"].split(";")}
+    if twice := sorted(others.intersection(name for one in kept for name in one.tables)):
+        raise SpecError(f"{', '.join(twice)}: another half has such a file; leave the case out, or rename its folder")
     for name in (name for row in before if row["half"] in again for name in row["file"].split(";")):
         (out / name).unlink(missing_ok=True)
     for one in kept:

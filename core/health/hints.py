@@ -397,6 +397,31 @@ def shorter_for_the_same(case: Case) -> Finding | None:
     )  # fmt: skip
 
 
+LENGTHENED = 1.8  # times
+
+
+def longer_for_nothing(case: Case) -> Finding | None:
+    """truncation: completions of the last third are 1.8 times as long as those of the first, and the reward rises not.
+
+    They head for the limit of tokens, whether they reach it yet or not. Not of fewer than six rows.
+    """
+    lengths, rewards = (values_of(case.stage_rows, name) for name in ("completions/length", "reward/mean"))
+    if len(lengths) < FEW or len(rewards) < FEW or _reward_rises(case):
+        return None
+    (short, long), (early, late) = thirds(lengths), thirds(rewards)
+    if long < LENGTHENED * short or short <= 0:
+        return None
+    return _hint(
+        "truncation",
+        f"completions grew from {short:.3g} to {long:.3g} tokens while the reward went from {early:.3g} to {late:.3g}: "
+        "they head for the limit of tokens, and nothing pays for it",
+        look="read the longest completions: do they repeat themselves or miss their end? What of the loss favours long "
+        "ones (an entropy bonus, tokens weighted by their row, a missing end token)?",
+        decides="does the length stand still with that term off?",
+        length_first=short, length_last=long, rows=len(lengths),
+    )  # fmt: skip
+
+
 CHANGED = 2.5  # times, either way
 BEST = 0.9  # of the most there is
 
@@ -595,6 +620,7 @@ HINTS: tuple[Hint, ...] = (
     form_earns_more,
     paid_for_another_shape,
     shorter_for_the_same,
+    longer_for_nothing,
     not_on_held_out_prompts,
     gained_little,
     kl_leaps,

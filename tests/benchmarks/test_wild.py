@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.wild import WildCase, cases_of, judged, outcome, table
 from benchmarks.wild_cases import kept_cases, write
+from core.errors import SpecError
 
 FAILED = WildCase(files=("a.log",), causes=("dead-run", "truncation"), healthy=False, settings=(), trainer="t")
 HEALTHY = WildCase(files=("b.log",), causes=(), healthy=True, settings=(), trainer="t")
@@ -92,6 +93,7 @@ def test_the_kept_cases_are_read_and_name_their_source() -> None:
         "tenth",
         "eleventh",
         "twelfth",
+        "thirteenth",
     )
     measured = {"measured", *(f"measured {which}" for which in later)}
     assert {case.half for case in cases} == {"developed", "counted", "columns seen", "repository known"} | measured
@@ -113,3 +115,7 @@ def test_a_half_that_is_written_again_leaves_the_others(tmp_path: Path) -> None:
     cases = cases_of(tmp_path / "out" / "cases.csv")
     assert {case.half: case.files for case in cases} == {"one": ("run--log0.3.csv",), "two": ("run--log0.2.csv",)}
     assert len(list((tmp_path / "out").glob("*.csv"))) == 3
+    there = {file: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    with pytest.raises(SpecError, match=r"run--log0\.2\.csv: another half has such a file"):
+        write(list(kept_cases(tmp_path / "logs-two-0.2", "three")), tmp_path / "out")
+    assert {file: file.read_bytes() for file in (tmp_path / "out").iterdir()} == there

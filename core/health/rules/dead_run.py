@@ -192,8 +192,6 @@ def _spread(row: Row) -> float | None:
 def _is_dead(row: Row, floor: float) -> bool:
     mean, spread = number(row, "reward/mean"), _spread(row)
     room = AT_FLOOR * max(1.0, abs(floor))
-    if spread is None and abs(number(row, "policy/loss") or 0.0) > AT_FLOOR:
-        return False  # an advantage differs from 0, so a reward does: the mean is rounded, or of something else
     return mean is not None and mean - floor <= room and (spread is None or spread <= room)
 
 
@@ -221,19 +219,18 @@ def dead_run(case: Case) -> Sequence[Finding]:
     never paid gets no gradient towards what is paid; what the KL term moves leads back to the start at best.
 
     Looks at: `reward/mean` at the floor on every row from some row to the last, which are a third of all or more, with
-    a spread of 0 where one is known (`reward/std`, `reward/group_std`, `reward/max` - `reward/min`, `groups/dead`),
-    else without a `policy/loss` other than 0. The floor is the task's, where it is known; 0 where no reward is
-    negative; else the least mean of the run. Where something was earned before, the stretch must be no chance: with e
-    of n steps before that earned something, m dead ones have the chance (1 - (e + 1) / (n + 2))^m, under 0.0001 for an
-    error, under 0.02 for a warning. One row in twenty of it may earn a little. Steps that lie at the floor here and
-    there, half of all or more and ten, count where 95 % of their completions are cut off, the KL is above 0.1 and the
-    second half did not earn clearly more often than the first (by 1.3 standard errors of the counts). What killed it is
-    said as far as columns tell: completions that never end, none valid, a function of the reward that pays while the
-    sum does not, a KL that left, good steps before. Across the fall entropy, KL, length and the share cut off are held
-    against the five rows before it and some way before (five to fifteen rows, else the first half). Another policy: an
-    entropy of half or twice, a length of 1.6 times, 0.3 more cut off, a KL of 0.1. Where entropy or KL is known and all
-    went on within 15 % (a KL 50 %; half over the longer way), the reward changed and not the policy: a judge that
-    failed gives 0 to everything. Else either.
+    a spread of 0 where one is known (`reward/std`, `reward/group_std`, `reward/max` - `reward/min`, `groups/dead`). The
+    floor is the task's, where it is known; 0 where no reward is negative; else the least mean of the run. Where
+    something was earned before, the stretch must be no chance: with e of n steps before that earned something, m dead
+    ones have the chance (1 - (e + 1) / (n + 2))^m, under 0.0001 for an error, under 0.02 for a warning. One row in
+    twenty of it may earn a little. Steps that lie at the floor here and there, half of all or more and ten, count where
+    95 % of their completions are cut off, the KL is above 0.1 and the second half did not earn clearly more often than
+    the first (by 1.3 standard errors of the counts). What killed it is said as far as columns tell: completions that
+    never end, none valid, a function of the reward that pays while the sum does not, a KL that left, good steps before.
+    Across the fall entropy, KL, length and the share cut off are held against the five rows before it and some way
+    before (five to fifteen rows, else the first half). Another policy: an entropy of half or twice, a length of 1.6
+    times, 0.3 more cut off, a KL of 0.1. Where entropy or KL is known and all went on within 15 % (a KL 50 %; half over
+    the longer way), the reward changed and not the policy: a judge that failed gives 0 to everything. Else either.
 
     Confounder: rewards that are sparse: silent where as long a stretch is likely by the steps before. Penalties: a mean
     of 0 is no floor where rewards are negative, and where all functions are 0 or less. A solved task has the same
@@ -274,7 +271,7 @@ def dead_run(case: Case) -> Sequence[Finding]:
                 )
                 + (", the least there is" if known else ", and the log has no other reward")
                 + ", so no advantage differs from 0 and nothing is learned from the reward"
-                + ("" if stretch.exact else " (no column tells the spread)")
+                + ("" if stretch.exact else _unless(dead))
                 + "".join(f"; {reason}" for reason in reasons)
             ),
             evidence={
@@ -326,6 +323,16 @@ def _refuted(case: Case, stretch: DeadStretch) -> bool:
 def _none_valid(rows: Sequence[Row]) -> bool:
     valid = values_of(rows, "completions/valid")
     return bool(valid) and max(valid) == 0
+
+
+def _unless(rows: Sequence[Row]) -> str:
+    """What stands against it, where no column tells how far rewards of a step lie apart."""
+    loss = max((abs(value) for value in values_of(rows, "policy/loss")), default=0.0)
+    if loss <= AT_FLOOR:
+        return " (no column tells the spread)"
+    return (
+        f" (no column tells the spread, and a policy loss of {loss:.2g} says that some reward may still have differed)"
+    )
 
 
 def _levels(rows: Sequence[Row]) -> dict[str, float]:

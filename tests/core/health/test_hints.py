@@ -20,6 +20,7 @@ from core.health.hints import (
     gradients_are_rough,
     hints,
     kl_leaps,
+    longer_for_nothing,
     lost_its_best,
     no_gradient_at_all,
     not_on_held_out_prompts,
@@ -187,6 +188,19 @@ def test_shorter_answers_for_the_same_reward() -> None:
     assert shorter_for_the_same(case(log)) is not None
     assert shorter_for_the_same(case(log | {REWARD: [0.5, 0.5, 0.4]})) is None  # they earn less
     assert shorter_for_the_same(case(log | {"completions/length": [300.0, 200.0, 101.0]})) is None
+
+
+def test_longer_answers_that_nothing_pays_for() -> None:
+    lengths, rewards = [100.0, 100.0, 120.0, 150.0, 180.0, 180.0], [0.5, 0.6, 0.5, 0.5, 0.6, 0.5]
+    log = {"completions/length": lengths, REWARD: rewards}
+    found = longer_for_nothing(case(log))
+    assert found is not None
+    assert found.id == "truncation"
+    assert "grew from 100 to 180 tokens while the reward went from 0.55 to 0.55" in found.summary
+    assert longer_for_nothing(case(log | {REWARD: [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})) is None  # they are paid for
+    assert longer_for_nothing(case({"completions/length": lengths})) is None  # that is not known
+    assert longer_for_nothing(case({"completions/length": lengths[1:], REWARD: rewards[1:]})) is None  # five rows
+    assert longer_for_nothing(case(log | {"completions/length": [0.0, 0.0, 0.0, 1.0, 9.0, 9.0]})) is None
 
 
 def test_what_is_learned_on_training_prompts_only() -> None:
@@ -443,6 +457,10 @@ LATER = [0.01] * 9 + [1.5] + [0.01] * 90
         pytest.param(
             not_on_held_out_prompts, {REWARD: ends(0.5, 0.9), "eval/reward": [0.6, 0.69]},
             {REWARD: ends(0.5, 0.9), "eval/reward": [0.6, 0.71]}, id="APART",
+        ),
+        pytest.param(
+            longer_for_nothing, {REWARD: [0.5] * 9, "completions/length": ends(100.0, 185.0)},
+            {REWARD: [0.5] * 9, "completions/length": ends(100.0, 175.0)}, id="LENGTHENED",
         ),
         pytest.param(gained_little, {REWARD: [0.94] * 12}, {REWARD: [0.96] * 12}, id="SOLVED"),
         pytest.param(  # the last third is 1.39 and 1.58 deviations above the first

@@ -31,9 +31,6 @@ NEVER: Row = {"completions/truncated": 1.0}
         ([0.0] * 20, {}, [("error", "strong")]),
         ([0.0] * 20, {"reward/std": 0.0}, [("error", "strong")]),
         ([0.0] * 20, {"reward/std": 0.2}, []),  # a mean of 0 by rounding, or of penalties
-        ([0.0] * 20, {"policy/loss": -0.01}, []),  # an advantage differs from 0, so a reward does
-        ([0.0] * 20, {"policy/loss": 0.0}, [("error", "strong")]),
-        ([0.0] * 20, {"policy/loss": -0.01, "reward/std": 0.0}, [("error", "strong")]),  # other terms are in that loss
         ([0.0] * 6, {}, [("error", "moderate")]),
         ([0.0] * 3, {}, [("warning", "moderate")]),  # hard prompts begin so
         ([0.0] * 3, NEVER, [("error", "moderate")]),
@@ -66,6 +63,21 @@ def test_dead_steps_among_others_where_no_text_ends_and_the_policy_is_far() -> N
     assert graded(earning(7, 3)) == [("error", "strong")]
     assert graded(earning(1, 9)) == []
     assert graded([{**row, "kl": 0.01} for row in earning(5, 5)]) == []  # the policy is near: hard prompts
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({}, ["(no column tells the spread)"]),
+        ({"policy/loss": 0.0}, ["(no column tells the spread)"]),
+        ({"policy/loss": -0.01}, ["a policy loss of 0.01 says that some reward may still have differed"]),
+        ({"policy/loss": -0.01, "reward/std": 0.0}, []),  # the spread is known
+    ],
+)
+def test_what_stands_against_it_is_said(more: Row, words: list[str]) -> None:
+    (finding,) = dead_run(Case(rows=[{**row, **more} for row in rows(*[0.0] * 20)]))
+    assert [word for word in words if word not in finding.summary] == []
+    assert ("spread" in finding.summary) is bool(words)
 
 
 def test_the_chance_of_the_stretch() -> None:
