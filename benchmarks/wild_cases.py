@@ -15,6 +15,7 @@ import argparse
 import csv
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -139,14 +140,15 @@ def _digits(value: float | None) -> float | None:
 def write(kept: Sequence[Kept], out: Path) -> None:
     """The tables and cases.csv; of what the folder had before the halves that come again are replaced.
 
-    Raises SpecError, and writes nothing, where a table is called as one of another half: the same case, perhaps.
+    Raises SpecError, and writes nothing, where two tables have one name: the same case, perhaps.
     """
     out.mkdir(parents=True, exist_ok=True)
     again = {one.row["half"] for one in kept}
     before = _rows_of(out / "cases.csv")
     others = {name for row in before if row["half"] not in again for name in row["file"].split(";")}
-    if twice := sorted(others.intersection(name for one in kept for name in one.tables)):
-        raise SpecError(f"{', '.join(twice)}: another half has such a file; leave the case out, or rename its folder")
+    counts = Counter([*others, *(name for one in kept for name in one.tables)])
+    if twice := sorted(name for name, count in counts.items() if count > 1):
+        raise SpecError(f"{', '.join(twice)}: another case has such a file; leave the case out, or rename its folder")
     for name in (name for row in before if row["half"] in again for name in row["file"].split(";")):
         (out / name).unlink(missing_ok=True)
     for one in kept:

@@ -20,7 +20,7 @@ from grpoctl.children import child_environment, last_line
 ROOT = Path(__file__).resolve().parents[2]
 GRACE = 5.0  # seconds between SIGTERM, at which a run ends its workers, and SIGKILL
 OUTCOME, LOG, WEIGHTS = "outcome.json", "log.txt", "weights"
-RAISED = re.compile(r"[\w.]*(?:Error|Exception): ")
+RAISED = re.compile(r"(?:\[rank\d+\]: )?[\w.]*(?:Error|Exception|SystemExit|KeyboardInterrupt)(?:: |$)")
 Status = Literal["PASS", "FAIL", "SKIP"]
 
 

@@ -88,6 +88,6 @@ else
         exit 2
     }
 fi
-absent="$(missing "$python")$(missing "$python" $EXTRAS)"
-[ -z "$absent" ] || echo "not installed, and not to be had from a package index: $absent"
+absent="$(missing "$python") $(missing "$python" $EXTRAS)"
+[ "$absent" = " " ] || echo "not installed, and not to be had from a package index: $absent"
 exec "$python" -m benchmarks.gpu_check "$@"

@@ -397,11 +397,11 @@ def shorter_for_the_same(case: Case) -> Finding | None:
     )  # fmt: skip
 
 
-LENGTHENED = 1.8  # times
+LENGTHENED, MORE = 1.8, 0.05  # times; of the reward
 
 
 def longer_for_nothing(case: Case) -> Finding | None:
-    """truncation: completions of the last third are 1.8 times as long as those of the first, and the reward rises not.
+    """truncation: completions of the last third are 1.8 times as long as those of the first, and earn no more.
 
     They head for the limit of tokens, whether they reach it yet or not. Not of fewer than six rows.
     """
@@ -409,7 +409,8 @@ def longer_for_nothing(case: Case) -> Finding | None:
     if len(lengths) < FEW or len(rewards) < FEW or _reward_rises(case):
         return None
     (short, long), (early, late) = thirds(lengths), thirds(rewards)
-    if long < LENGTHENED * short or short <= 0:
+    earns_more = late - early > MORE * abs(early) or _is_solved(case, rewards[-(len(rewards) // 3) :])
+    if long < LENGTHENED * short or short <= 0 or earns_more:
         return None
     return _hint(
         "truncation",

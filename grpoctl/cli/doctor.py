@@ -24,8 +24,8 @@ from grpoctl.runs.provenance import PACKAGES, versions
 from grpoctl.runs.run_dir import Home
 
 _NO_BYTECODE = (
-    "PYTHONDONTWRITEBYTECODE is set and packages are not compiled, so every start takes some seconds longer: unset it "
-    "(and set PYTHONPYCACHEPREFIX to a folder where they cannot be written beside the packages)"
+    "packages are not compiled and what is compiled is not kept (PYTHONDONTWRITEBYTECODE, -B, or a folder that cannot "
+    "be written), so every start takes some seconds longer: have it kept, in PYTHONPYCACHEPREFIX=FOLDER if need be"
 )
 
 
@@ -69,9 +69,11 @@ def _python() -> dict[str, Any]:
 def keeps_bytecode() -> bool:
     """Whether a start finds torch compiled, or leaves it so for the next one. Many container images do neither."""
     torch = find_spec("torch")
-    if not sys.dont_write_bytecode or torch is None or torch.origin is None:
+    if torch is None or torch.origin is None:
         return True
-    return Path(cache_from_source(torch.origin)).exists()
+    compiled = Path(cache_from_source(torch.origin))
+    nearest = next(folder for folder in compiled.parents if folder.exists())
+    return compiled.exists() or (not sys.dont_write_bytecode and os.access(nearest, os.W_OK))
 
 
 def _packages() -> list[dict[str, Any]]:

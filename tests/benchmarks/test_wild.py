@@ -116,6 +116,9 @@ def test_a_half_that_is_written_again_leaves_the_others(tmp_path: Path) -> None:
     assert {case.half: case.files for case in cases} == {"one": ("run--log0.3.csv",), "two": ("run--log0.2.csv",)}
     assert len(list((tmp_path / "out").glob("*.csv"))) == 3
     there = {file: file.read_bytes() for file in (tmp_path / "out").iterdir()}
-    with pytest.raises(SpecError, match=r"run--log0\.2\.csv: another half has such a file"):
+    with pytest.raises(SpecError, match=r"run--log0\.2\.csv: another case has such a file"):
         write(list(kept_cases(tmp_path / "logs-two-0.2", "three")), tmp_path / "out")
+    one = list(kept_cases(tmp_path / "logs-one-0.1", "three"))
+    with pytest.raises(SpecError, match=r"run--log0\.1\.csv: another case has such a file"):
+        write([*one, *kept_cases(tmp_path / "logs-one-0.1", "four")], tmp_path / "out")
     assert {file: file.read_bytes() for file in (tmp_path / "out").iterdir()} == there

@@ -24,6 +24,7 @@ FROM_SCRATCH = 1.6  # spacings: a run's first row is no further from 0
 _ADJOINING = 3  # spacings between files of one run that stand in another order
 _TELLING = ("reward/mean", "loss", "policy/loss", "kl", "entropy", "grad_norm")  # the first of them says what a row is
 PLACED = 0.9  # of the rows have a place
+BEGINS_AGAIN = "the log goes back"  # how the note begins
 _NAMED = 3  # ends of attempts in a note
 
 Cells = Mapping[str, float | None]
@@ -62,7 +63,7 @@ def newest_attempt(
         return kept, [f"{left} rows tell again what others told (another process): counted once"]
     behind = ", ".join(reached[:_NAMED]) + (", ..." if len(reached) > _NAMED else "")
     note = (
-        f"the log goes back behind {behind} (begun again, or resumed): of {len(reached) + 1} attempts the {which} one "
+        f"{BEGINS_AGAIN} behind {behind} (begun again, or resumed): of {len(reached) + 1} attempts the {which} one "
         f"is judged, {left} rows are left out; to judge another one, give it as a file of its own"
     )
     return kept, [note]

@@ -18,11 +18,11 @@ from typing import Any
 
 from core.errors import SpecError
 from core.health.case import Notice
-from grpoctl.diagnose.readers.attempts import FROM_SCRATCH, PLACED, TIMED, Cells, newest_attempt
+from grpoctl.diagnose.readers.attempts import BEGINS_AGAIN, FROM_SCRATCH, PLACED, TIMED, Cells, newest_attempt
 from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
-from grpoctl.diagnose.readers.log_settings import Heads, are_settings
+from grpoctl.diagnose.readers.log_settings import Heads
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, proposed
 from grpoctl.diagnose.readers.text import Line, Notices, is_text, text_lines
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries
@@ -137,8 +137,9 @@ class _Console:
             notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
         if not attempts:  # whose steps stood on lines of their own, or in a table
             distinct, attempts = _newest(distinct, source, total)
-        settings, arguments, whose = _settings(log, form, distinct if attempts else [])
-        notes += attempts + ([whose] if attempts and settings else [])
+        again = any(note.startswith(BEGINS_AGAIN) for note in attempts)
+        settings, arguments, whose = _settings(log, form, distinct, averaged) if again else _settings_of_one(log)
+        notes += attempts + whose
         entries, how = _numbered(distinct, mapped=source.columns)
         if not entries:
             raise SpecError("has no metrics of a training step", file=source.path)
@@ -209,11 +210,9 @@ def _scan(source: Source, notes: list[str]) -> _Log:
         for entry in parser.feed(line):
             kept[entry.form].add(entry)
             is_read = True
-            is_row = is_row or entry.form != "pairs" or not are_settings(tuple(entry.cells))
-        if is_row:
-            heads.end(line.number)
-        else:
-            heads.look(line.text, before_metrics=parser.first_line is None)
+            is_row = is_row or entry.form != "pairs"
+        if not is_row:
+            heads.look(line, before_metrics=parser.first_line is None, is_read=is_read)
         if not is_read:
             notices.look(line.text, line.number, parser.bar)
     for entry in parser.finish():
@@ -573,20 +572,31 @@ def _trains_at_zero(training: Sequence[Logged], steps: Sequence[int]) -> bool:
     return any(name and name != "step" and not name.startswith("eval/") for name in names)
 
 
-def _settings(log: _Log, form: Form, attempt: Sequence[Logged]) -> tuple[dict[str, Any], Mapping[str, Any], str]:
-    """What the log states: settings with the length of its longest bar, TRL's arguments, and a note on whose they are.
+def _settings(
+    log: _Log, form: Form, attempt: Sequence[Logged], averaged: int
+) -> tuple[dict[str, Any], Mapping[str, Any], list[str]]:
+    """Settings, TRL's arguments and a note on whose they are, of a log that begins again.
 
-    attempt: the entries that are judged of a log that begins again, [] of others; what is stated before it stands.
+    attempt: the rows that are judged. What is stated between the row before and its first one stands over what is
+    stated before all rows. Of averaged rows the first one may have rows of both sides, so up to the second one.
     """
-    known, arguments, whose = log.heads.first.known(), log.heads.first.arguments, _OF_THE_FIRST
-    if attempt:
-        begins = min(entry.line for entry in attempt)
-        before = max((entry.line for entry in log.logged[form] if entry.line < begins), default=begins)
-        if (head := log.heads.between(before, begins)) is not None:
-            known, arguments, whose = known | head.known(), {**arguments, **head.arguments}, _OF_THE_ATTEMPT
-    if log.parser.total and "max_steps" not in known:
-        known["max_steps"] = log.parser.total
-    return known, arguments, whose
+    lines = sorted(entry.line for entry in attempt)
+    begins = lines[min(len(lines) - 1, int(averaged > 1))]
+    before = max((entry.line for entry in log.logged[form] if entry.line < lines[0]), default=lines[0])
+    first, head = log.heads.first, log.heads.between(before, begins)
+    whose = [_OF_THE_ATTEMPT] if head.known() else [_OF_THE_FIRST] if first.known() else []
+    known = _with_length(log, first.known() | head.known())
+    return known, {**first.arguments, **head.arguments}, whose
+
+
+def _settings_of_one(log: _Log) -> tuple[dict[str, Any], Mapping[str, Any], list[str]]:
+    """The same of a log that tells of one run."""
+    return _with_length(log, log.heads.whole.known()), log.heads.whole.arguments, []
+
+
+def _with_length(log: _Log, known: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the length of the log's longest progress bar."""
+    return known if "max_steps" in known or not log.parser.total else {**known, "max_steps": log.parser.total}
 
 
 def _are_parts(entries: Sequence[Logged]) -> bool:

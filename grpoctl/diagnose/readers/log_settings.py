@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import deque
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from grpoctl.diagnose.readers.console_lines import without_prefix
+from grpoctl.diagnose.readers.text import Line
 from grpoctl.diagnose.readers.trainer_log import plain_value
 from grpoctl.diagnose.readers.trl_settings import settings_of_arguments
 
@@ -31,7 +32,8 @@ _ASSIGNED = re.compile(
     r"^\s*([A-Za-z_]\w*)\s*=\s*([-+]?\.?\d[\d._]*(?:[eE][-+]?\d+)?)\s*(?:#.*)?$"
 )  # of a notebook's code
 _MOST_ASSIGNED = 1000
-_MOST_HEADS = 1000  # in the middle of a log: one for each time that it begins again
+_MOST_LATER = 20_000  # lines with settings behind the first metrics
+_LONGEST = 10_000  # characters of such a line
 _MOST = 5000  # lines of one printed configuration
 _NAMES = {  # what scripts call them, in small letters with _: our field
     "num_generations": "num_generations", "group_size": "num_generations", "n_samples_per_prompt": "num_generations",
@@ -70,25 +72,33 @@ class LogSettings:
         self._in_arguments = False
         self._lines = 0
 
-    def look(self, text: str, *, before_metrics: bool) -> None:
-        """Takes what the line states."""
+    def look(self, text: str, *, before_metrics: bool, plain: bool = True) -> bool:
+        """Takes what the line states, and says whether that is anything. plain: `lr: 1e-6` and `lr = 1e-6`, too."""
         if not any(mark in text for mark in _MARKS) and not self._held and not self._in_arguments:
-            return
+            return False
         text = without_prefix(text)
         if self._held or (before_metrics and "{'" in text and any(part in text for part in _PARTS)):
             self._dictionary(text)
-            return
+            return True
         if self._in_arguments or _OPEN.search(text):
             self._look_at_arguments(text)
-            return
-        if "--" in text:
-            for name, value in _OPTION.findall(text):
-                self._take_plain(name, value or "true")
-        if "." in text and "=" in text:
-            self._of_verl |= {key: _value(value) for key, value in _OVERRIDE.findall(text)}
-        if before_metrics and (match := _PLAIN.match(text)):
+            return True
+        options = _OPTION.findall(text) if "--" in text else []
+        for name, value in options:
+            self._take_plain(name, value or "true")
+        overrides = (
+            {key: _value(value) for key, value in _OVERRIDE.findall(text)} if "." in text and "=" in text else {}
+        )
+        self._of_verl |= overrides
+        if before_metrics and plain:
+            self._look_at_plain(text)
+        return bool(options or overrides)
+
+    def _look_at_plain(self, text: str) -> None:
+        """A line of a head, or of code."""
+        if match := _PLAIN.match(text):
             self._take_plain(match[1], match[2])
-        if before_metrics and (match := _ASSIGNED.match(text)) and len(self._assigned) < _MOST_ASSIGNED:
+        if (match := _ASSIGNED.match(text)) and len(self._assigned) < _MOST_ASSIGNED:
             self._assigned[match[1]] = _value(match[2])
 
     def known(self) -> dict[str, Any]:
@@ -97,17 +107,12 @@ class LogSettings:
         return _plain_settings(self._plain) | stated_settings(self.arguments) | _settings_of_verl(self._of_verl)
 
     @property
-    def states_something(self) -> bool:
-        """Whether a line stated anything, whatever it means."""
-        return bool(self._arguments or self._of_verl or self._plain or self._held)
-
-    @property
     def arguments(self) -> Mapping[str, Any]:
         """TRL's arguments, as they were printed or are written in code, names of numbers replaced; {} without any."""
         return {name: self._assigned.get(str(value), value) for name, value in self._arguments.items()}
 
     def _take_plain(self, name: str, value: str) -> None:
-        word = _word(name)
+        word = re.sub(r"[\s.-]+", "_", name.strip().lower())
         if word in _NAMES:
             self._plain[word] = _value(value)
 
@@ -141,38 +146,35 @@ class LogSettings:
         self._of_verl |= flat
 
 
-@lru_cache(maxsize=1000)
-def are_settings(names: tuple[str, ...]) -> bool:
-    """Whether a head of settings may have these names alone, though rows may have them, too: a learning rate."""
-    return all(_word(name) in _NAMES for name in names)
-
-
 class Heads:
-    """What a log states before its first metrics, and what it states again before others: a head for each attempt."""
+    """What a log states: before its first metrics, in the whole of it, and line by line behind the first metrics.
+
+    A log that begins again may state other settings each time. There only what is no row counts: printed arguments
+    and configurations, options and overrides of a command.
+    """
 
     def __init__(self) -> None:
-        self.first = LogSettings()
-        self._open: LogSettings | None = None  # of the lines since the last metrics
-        self._later: dict[int, LogSettings] = {}  # by the line of the metrics that follow
+        self.first = LogSettings()  # before the first metrics
+        self.whole = LogSettings()  # of the same form the later statement
+        self._stating = LogSettings()  # only tells which lines state something
+        self._later: deque[tuple[int, str]] = deque(maxlen=_MOST_LATER)  # lines behind the first metrics, their numbers
 
-    def look(self, text: str, *, before_metrics: bool) -> None:
-        """Takes what a line without metrics states."""
-        self.first.look(text, before_metrics=before_metrics)
-        if not before_metrics:
-            self._open = self._open or LogSettings()
-            self._open.look(text, before_metrics=True)
+    def look(self, line: Line, *, before_metrics: bool, is_read: bool) -> None:
+        """Takes what the line states. is_read: metrics were read in it, such as the learning rate of an argument."""
+        if not is_read:
+            self.whole.look(line.text, before_metrics=before_metrics)
+            if before_metrics:
+                self.first.look(line.text, before_metrics=True)
+        if not before_metrics and self._stating.look(line.text, before_metrics=True, plain=False):
+            self._later.append((line.number, line.text[:_LONGEST]))
 
-    def end(self, line: int) -> None:
-        """Metrics stand in this line."""
-        if self._open is not None and self._open.states_something:
-            self._later[line] = self._open
-            if len(self._later) > _MOST_HEADS:
-                del self._later[next(iter(self._later))]
-        self._open = None
-
-    def between(self, before: int, line: int) -> LogSettings | None:
-        """What stands behind the one line and before metrics in the other; None where nothing is stated there."""
-        return next((head for at, head in reversed(self._later.items()) if before < at <= line), None)
+    def between(self, before: int, line: int) -> LogSettings:
+        """What stands behind the one line and not behind the other."""
+        stated = LogSettings()
+        for number, text in self._later:
+            if before < number <= line:
+                stated.look(text, before_metrics=True, plain=False)
+        return stated
 
 
 def stated_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,11 +208,6 @@ def _by_columns(lines: list[str]) -> dict[str, Any]:
                 flat[".".join(names)] = _value(re.split(r",\s|,$|\}", value, maxsplit=1)[0])
                 path = path[: len(path) - value.count("}")] if "}" in value else path
     return flat
-
-
-def _word(name: str) -> str:
-    """The name in small letters, its words joined by _."""
-    return re.sub(r"[\s.-]+", "_", name.strip().lower())
 
 
 def _value(text: str) -> Any:

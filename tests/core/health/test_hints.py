@@ -198,6 +198,8 @@ def test_longer_answers_that_nothing_pays_for() -> None:
     assert found.id == "truncation"
     assert "grew from 100 to 180 tokens while the reward went from 0.55 to 0.55" in found.summary
     assert longer_for_nothing(case(log | {REWARD: [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})) is None  # they are paid for
+    assert longer_for_nothing(case(log | {REWARD: [0.1, 0.7, 0.2, 0.5, 0.3, 0.9]})) is None  # perhaps
+    assert longer_for_nothing(case(log | {REWARD: [1.0] * 6})) is None  # solved
     assert longer_for_nothing(case({"completions/length": lengths})) is None  # that is not known
     assert longer_for_nothing(case({"completions/length": lengths[1:], REWARD: rewards[1:]})) is None  # five rows
     assert longer_for_nothing(case(log | {"completions/length": [0.0, 0.0, 0.0, 1.0, 9.0, 9.0]})) is None
@@ -461,6 +463,11 @@ LATER = [0.01] * 9 + [1.5] + [0.01] * 90
         pytest.param(
             longer_for_nothing, {REWARD: [0.5] * 9, "completions/length": ends(100.0, 185.0)},
             {REWARD: [0.5] * 9, "completions/length": ends(100.0, 175.0)}, id="LENGTHENED",
+        ),
+        pytest.param(
+            longer_for_nothing,
+            {REWARD: [0.4, 0.6, 0.5] * 2 + [0.42, 0.62, 0.52], "completions/length": ends(100.0, 200.0)},
+            {REWARD: [0.4, 0.6, 0.5] * 2 + [0.43, 0.63, 0.53], "completions/length": ends(100.0, 200.0)}, id="MORE",
         ),
         pytest.param(gained_little, {REWARD: [0.94] * 12}, {REWARD: [0.96] * 12}, id="SOLVED"),
         pytest.param(  # the last third is 1.39 and 1.58 deviations above the first

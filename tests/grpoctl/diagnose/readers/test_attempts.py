@@ -243,10 +243,15 @@ OF_VERL = """\
          "{{'loss': 0.1, 'reward': {reward:.3f}, 'epoch': {epoch}}}"),
         ("Namespace(lr={rate}, group_size={count})", "{{'loss': 0.1, 'reward': {reward:.3f}, 'epoch': {epoch}}}"),
         (OF_VERL, "step:{step} - critic/rewards/mean:{reward:.3f} - actor/grad_norm:0.{step}"),
-        ("INFO starts\nlr: {rate}\nnum_generations: {count}", "step {step}: reward {reward:.3f} kl 0.{step}"),
+        ("python -m verl actor_rollout_ref.rollout.n={count} actor_rollout_ref.actor.optim.lr={rate}",
+         "step:{step} - critic/rewards/mean:{reward:.3f} - actor/grad_norm:0.{step}"),
+        ("python -m verl \\\n actor_rollout_ref.rollout.n={count} \\\n actor_rollout_ref.actor.optim.lr={rate}",
+         "step:{step} - critic/rewards/mean:{reward:.3f} - actor/grad_norm:0.{step}"),
+        ("GRPOConfig(num_generations={count})\nBaseline reward: 0.12\nTrainingArguments(learning_rate={rate})",
+         "{{'loss': 0.1, 'reward': {reward:.3f}, 'epoch': {epoch}}}"),
         ("python train.py --lr {rate} --num_generations {count}", "step {step}: reward {reward:.3f} kl 0.{step}"),
     ],
-    ids=["TRL's", "Namespace", "verl's", "a head", "options"],
+    ids=["TRL's", "Namespace", "verl's", "overrides", "an override a line", "in pieces", "options"],
 )  # fmt: skip
 def test_settings_are_those_that_are_stated_before_the_attempt_that_is_judged(
     head: str, line: str, tmp_path: Path
@@ -261,14 +266,73 @@ def test_settings_are_those_that_are_stated_before_the_attempt_that_is_judged(
     assert sum(note.startswith("settings are those that the log states before the") for note in reading.notes) == 1
 
 
-def test_what_is_stated_before_an_attempt_that_is_not_judged_stands_for_none(tmp_path: Path) -> None:
-    line = "step:{step} - critic/rewards/mean:{reward:.3f} - actor/grad_norm:0.{step}"
-    told = [line.format(step=step, reward=reward) for step, reward in [*TWICE, *TWICE[6:]]]
-    heads = [OF_VERL.format(rate="1e-06", count=count) for count in (8, 4)]
-    reading = read(tmp_path / "run.log", "\n".join([heads[0], *told[:6], heads[1], *told[6:10], *told[10:]]))
-    assert reading.case.settings.num_generations == 4  # of what was resumed, or told twice
-    begun = "\n".join([heads[0], *told[:3], heads[1], *told[3:6]])  # no attempt begins there: the first one stands
-    assert read(tmp_path / "other.log", begun).case.settings.num_generations == 8
+FIRST, OTHER = (
+    "GRPOConfig(learning_rate=1e-6, num_generations=8)",
+    "GRPOConfig(learning_rate=1e-3, num_generations=2)",
+)
+
+
+def told(rows: int, base: float) -> list[str]:
+    return [f"{{'loss': 0.1, 'reward': {base + step / 1000}, 'epoch': {step / 10}}}" for step in range(1, rows + 1)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [FIRST, *told(40, 0.1), OTHER, *told(4, 0.5)],  # the longest one is judged
+        [FIRST, *told(10, 0.1), OTHER, *told(10, 0.5), *told(10, 0.3)],  # the third one states nothing
+        [
+            "lr: 1e-6",
+            "num_generations: 8",
+            *told(10, 0.1),
+            "lr: 1e-3",
+            "num_generations: 2",
+            *told(10, 0.5),
+        ],  # a row's?
+    ],
+    ids=["longest", "third", "lines"],
+)
+def test_else_those_stand_that_are_stated_before_all_rows(lines: list[str], tmp_path: Path) -> None:
+    reading = read(tmp_path / "run.log", "\n".join(lines))
+    settings = reading.case.settings
+    assert (settings.num_generations, settings.learning_rate) == (8, 1e-6)
+    assert sum(note.startswith("settings are those that the log states first") for note in reading.notes) == 1
+
+
+def test_a_rate_that_stands_in_every_row_is_no_setting(tmp_path: Path) -> None:
+    rows = [
+        f"{{'loss': 0.1,\n 'reward': {base + step / 1000},\n 'learning_rate': {step * 1e-6},\n 'epoch': {step / 10}}}"
+        for base in (0.1, 0.5)
+        for step in range(1, 11)
+    ]
+    reading = read(tmp_path / "run.log", "\n".join([FIRST.replace("1e-6", "1e-5"), *rows]))
+    assert len(reading.case.rows) == 10
+    assert reading.case.settings.learning_rate == 1e-5
+
+
+def test_what_is_told_twice_is_no_attempt_with_settings_of_its_own(tmp_path: Path) -> None:
+    rows = told(10, 0.1)
+    reading = read(tmp_path / "run.log", "\n".join(["python t.py --lr 1e-5", *rows, *rows]))
+    assert reading.case.settings.learning_rate == 1e-5
+    assert [note for note in reading.notes if note.startswith("settings are")] == []
+
+
+def test_nothing_is_said_of_settings_that_no_line_states(tmp_path: Path) -> None:
+    places = [*range(1, 11), *range(1, 21)]
+    bars = [f"{at}%|# | {at}/40 [00:01<00:05]{{'loss': 0.0, 'reward': 0.{at:03}}}" for at in places]
+    reading = read(tmp_path / "run.log", "\n".join(bars))
+    assert any("of 2 attempts" in note for note in reading.notes) or len(reading.case.rows) == 20
+    assert [note for note in reading.notes if note.startswith("settings are")] == []
+
+
+def test_attempts_that_meet_in_one_averaged_row_keep_their_settings(tmp_path: Path) -> None:
+    def rows(count: int) -> list[str]:
+        return [f"step:{step} - critic/rewards/mean:0.{step % 10}1" for step in range(1, count + 1)]
+
+    heads = [f"python -m verl actor_rollout_ref.rollout.n={count}" for count in (8, 2)]
+    reading = read(tmp_path / "run.log", "\n".join([heads[0], *rows(20001), heads[1], *rows(30000)]))
+    assert reading.case.averaged_over == 2
+    assert reading.case.settings.num_generations == 2
 
 
 def test_names_that_the_user_maps_are_rewards_too(tmp_path: Path) -> None:
