@@ -584,9 +584,9 @@ def _settings(
     begins = lines[min(len(lines) - 1, int(averaged > 1))]
     before = max((entry.line for entry in log.logged[form] if entry.line < lines[0]), default=lines[0])
     first, head = log.heads.first, log.heads.between(before, begins)
-    whose = [_OF_THE_ATTEMPT] if head.known() else [_OF_THE_FIRST] if first.known() else []
-    known = _with_length(log, first.known() | head.known())
-    return known, {**first.arguments, **head.arguments}, whose
+    of_first, of_attempt = first.known(), head.known()
+    whose = [_OF_THE_ATTEMPT] if of_attempt else [_OF_THE_FIRST] if of_first else []
+    return _with_length(log, of_first | of_attempt), {**first.arguments, **head.arguments}, whose
 
 
 def _settings_of_one(log: _Log) -> tuple[dict[str, Any], Mapping[str, Any], list[str]]:

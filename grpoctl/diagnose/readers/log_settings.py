@@ -86,10 +86,8 @@ class LogSettings:
         options = _OPTION.findall(text) if "--" in text else []
         for name, value in options:
             self._take_plain(name, value or "true")
-        overrides = (
-            {key: _value(value) for key, value in _OVERRIDE.findall(text)} if "." in text and "=" in text else {}
-        )
-        self._of_verl |= overrides
+        overrides = _OVERRIDE.findall(text) if "." in text and "=" in text else []
+        self._of_verl |= {key: _value(value) for key, value in overrides}
         if before_metrics and plain:
             self._look_at_plain(text)
         return bool(options or overrides)

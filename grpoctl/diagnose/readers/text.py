@@ -11,7 +11,6 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +27,6 @@ _RETURNS_WITHIN = 1 << 16  # bytes in which a file of \n shows one
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")  # of a terminal
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONGEST_NOTICE = 160  # characters of a cited line
-_SHORT = 200  # characters
 _KEPT = 3  # of each kind: a warning that is printed at every step says no more than the first ones
 
 # What transformers and torch say when a KV cache and gradient checkpointing meet, in any model's words.
@@ -103,13 +101,7 @@ def _plain(text: str) -> str:
         return text
     match = _COLOUR.match(text, last)
     end = match.end() if match else last + len("\x1b\\")  # that may end a sequence, and begins none
-    return (_uncoloured(text[:end]) if end < _SHORT else _COLOUR.sub("", text[:end])) + text[end:]
-
-
-@lru_cache(maxsize=1000)
-def _uncoloured(text: str) -> str:
-    """The same of a line's beginning, which is that of many."""
-    return _COLOUR.sub("", text)
+    return _COLOUR.sub("", text[:end]) + text[end:]
 
 
 def _ends_by_returns(path: Path) -> bool:
