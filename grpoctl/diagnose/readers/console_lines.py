@@ -235,7 +235,6 @@ class LineParser:
         at = text.find("step:")  # what Ray puts before it is short; a line of text with that word is looked through
         if (match := _VERL.match(text, at) or _VERL.search(text, at)) is None:
             return None
-        cells: Cells = {"step": float(match[1])}
         rest = text[match.end() :]
         if rest.count(":") != self._colons:  # one a part, and quickly counted
             self._learn(rest)
@@ -247,7 +246,8 @@ class LineParser:
                 self._learn(rest)
                 texts = self._plan.values_of(rest)
             values = list(map(_value_of, texts))
-        cells.update(zip(self._plan.names, values, strict=True))
+        cells: Cells = dict(zip(self._plan.names, values, strict=True))
+        cells["step"] = float(match[1])
         for place in self._plan.small:
             if values[place] == 0.0 and texts[place] in _ROUNDED:
                 del cells[self._plan.names[place]]  # older versions print three decimals: 0.000 may be 1e-06
@@ -334,12 +334,12 @@ class LineParser:
         if listed is not None and (names := self._names_in(listed[1].split("/"))) is not None:
             return "words", names
         if len(text) < _LONGEST_HEADER and (_OFTEN.search(text) or any(name in text for name in self.columns)):
-            for cut in ("gaps", "words", "commas"):
+            words = cut_cells(text, "words")
+            has_number = any(map(_CELL.fullmatch, words))
+            for cut in ("gaps", "commas") if has_number else ("gaps", "words", "commas"):
                 if (names := self._names_in(cut_cells(text, cut), all_known=cut == "words")) is not None:
                     return cut, names
-            words = text.split()
-            numbers = any(map(_CELL.fullmatch, words))
-            if not numbers and 2 < len(words) < _MOST_WORDS and (names := self._names_among(words)) is not None:
+            if not has_number and 2 < len(words) < _MOST_WORDS and (names := self._names_among(words)) is not None:
                 return "words", names
         return None
 

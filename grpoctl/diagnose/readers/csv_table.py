@@ -24,7 +24,7 @@ from grpoctl.diagnose.readers.attempts import COUNTS, newest_attempt
 from grpoctl.diagnose.readers.base import SOME_WRONG, TOO_SMALL, Reading, Source, impossible
 from grpoctl.diagnose.readers.metric_names import STEPS, in_our_sense, metrics_of, name_of
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
-from grpoctl.diagnose.readers.trainer_log import bounded_by, span_of
+from grpoctl.diagnose.readers.trainer_log import bounded_by, slices_of, span_of
 
 _SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _STEPS = (*STEPS, "epoch", "epochs")  # columns that number the rows
@@ -231,7 +231,7 @@ def _values(table: Table, names: Mapping[str, str]) -> list[dict[str, float | No
         row = {metric: value for metric, (known, value) in values.items() if known}
         if any(not metric.startswith("eval/") for metric in row):
             row.setdefault("update", 1.0)
-        rows.append(row | bounded_by(row))
+        rows.append(row | bounded_by(row, slices_of(row)))
     return rows
 
 

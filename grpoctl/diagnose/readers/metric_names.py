@@ -390,12 +390,12 @@ def _part_of_reward(theirs: str) -> str | None:
 
 def translated(row: Cells, *, older: bool = False) -> dict[str, float | None]:
     """The row's metrics in our names, what is not a finite number as None; what has no name of ours is left out."""
-    theirs, ours = _columns(tuple(row))
+    theirs, ours, other_way = _columns(tuple(row))
     values: list[float | None] = list(map(row.__getitem__, theirs))
     if None in values or not math.isfinite(sum(values)):  # type: ignore[arg-type]
         values = [value if value is not None and math.isfinite(value) else None for value in values]
     metrics = dict(zip(ours, values, strict=True))
-    if _has_the_other_way(theirs):
+    if other_way:
         for column, name in zip(theirs, ours, strict=True):
             if (value := metrics[name]) is not None:
                 metrics[name] = in_our_sense(column, value)
@@ -409,22 +409,18 @@ def in_our_sense(theirs: str, value: float) -> float:
     return 1.0 - value if _is_the_other_way(theirs) else value
 
 
-@lru_cache(maxsize=1000)  # a log's rows have the same names, over and over
-def _has_the_other_way(names: tuple[str, ...]) -> bool:
-    return any(map(_is_the_other_way, names))
-
-
 @lru_cache(maxsize=200_000)
 def _is_the_other_way(theirs: str) -> bool:
     """Whether the name is of a share that is one less the share of ours."""
     return theirs in _COMPLEMENTS or (_exact(theirs) is None and is_share_of_live_groups(theirs))
 
 
-@lru_cache(maxsize=1000)
-def _columns(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A row's names that are metrics, and what those are called here."""
+@lru_cache(maxsize=1000)  # a log's rows have the same names, over and over
+def _columns(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """A row's names that are metrics, what those are called here, and whether one is a share the other way round."""
     pairs = metrics_of(names)
-    return tuple(theirs for theirs, _ in pairs), tuple(ours for _, ours in pairs)
+    theirs = tuple(theirs for theirs, _ in pairs)
+    return theirs, tuple(ours for _, ours in pairs), any(map(_is_the_other_way, theirs))
 
 
 @lru_cache(maxsize=1000)

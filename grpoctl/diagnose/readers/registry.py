@@ -139,7 +139,8 @@ def _reader_of(source: Source) -> Reader:
     if reader is not None and source.columns and reader not in MAPPED:
         what = f"{source.mapped_by} names columns of a table or a log"
         raise SpecError(f"{what}; {_called(source)} is read as {reader.name}")
-    reader = reader or next((reader for reader in readers() if reader.knows(source)), None)
+    if reader is None and source.columns:
+        reader = next((reader for reader in readers() if reader.knows(source)), None)
     if reader is None:
         raise NotFoundError(_nobody_knows(source))
     return reader

@@ -117,7 +117,7 @@ def has_rewards(rows: StepTable) -> bool:
 
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
     """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
-    kept = [entry for entry in entries if is_entry(entry.cells) and _SUMMARY.isdisjoint(entry.cells)]
+    kept = [entry for entry in entries if _is_step(tuple(entry.cells))]
     arguments = settings_of_arguments(known.arguments or {})
     settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
     rows = _rows(kept)
@@ -131,7 +131,7 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
         notes.append(f"{rounded} steps have rewards that are equal but for rounding: their groups are counted as dead")
     if not has_rewards(rows):
         notes.append(NO_REWARDS)
-    if span == 1:
+    if span == 1 and known.samples:
         of_completions = _columns_of(known.samples)
         rows = [{**of_completions.get(int(row["step"] or 0), {}), **row} for row in rows]
     if settings.get("scale_rewards") == "batch" and any("groups/dead" in row for row in rows):
@@ -155,13 +155,15 @@ def _rows(entries: Sequence[Entry]) -> StepTable:
     by_step: dict[int, dict[str, float | None]] = {}
     for entry in entries:
         metrics = translated(entry.cells, older=older)
-        trains, is_bounded = _traits(tuple(metrics))
-        row = by_step.setdefault(entry.step, {"step": float(entry.step)})
+        trains, has_extremes, slices = _traits(tuple(metrics))
+        if has_extremes or slices:
+            metrics.update(bounded_by(metrics, slices))
+        row = by_step.setdefault(entry.step, metrics)  # no copy of it: a long log has many
+        if row is not metrics:
+            row.update(metrics)
+        row["step"] = float(entry.step)
         if trains:
             row["update"] = 1.0
-        row.update(metrics)
-        if is_bounded:
-            row.update(bounded_by(metrics))
     rows = [by_step[step] for step in sorted(by_step)]
     equal = [row for row in rows if _is_equal(row)]
     if "frac_reward_zero_std" in names or len(equal) == sum("reward/mean" in row for row in rows):
@@ -199,28 +201,33 @@ def _dead_of(row: Mapping[str, float | None], of: int | None) -> dict[str, float
     return {"groups/dead": (none + every) / total} if total > 0 and none + every <= total else {}
 
 
-def bounded_by(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
-    """What the least and the most of a step's values say: where they are equal, nothing varied."""
+def bounded_by(metrics: Mapping[str, float | None], slices: Sequence[str]) -> dict[str, float | None]:
+    """What the least and the most of a step's values say (where they are equal, nothing varied), and its slices."""
     said: dict[str, float | None] = {}
     most, least = metrics.get("reward/max"), metrics.get("reward/min")
     if most is not None and most == least:
         said |= {"reward/std": 0.0, "reward/group_std": 0.0, "groups/dead": 1.0}
     if metrics.get("advantage/max") == 0.0 == metrics.get("advantage/min"):
         said["groups/dead"] = 1.0
-    if known := [value for name in _slices(tuple(metrics)) if (value := metrics[name]) is not None]:
+    if known := [value for name in slices if (value := metrics[name]) is not None]:
         said["eval/reward"] = fmean(known)
     return said
 
 
+@lru_cache(maxsize=1000)  # a log's rows have the same names, over and over
+def _is_step(names: tuple[str, ...]) -> bool:
+    """Whether an entry of these names is one of a step, and no run's summary."""
+    return is_entry(names) and _SUMMARY.isdisjoint(names)
+
+
 @lru_cache(maxsize=1000)
-def _traits(names: tuple[str, ...]) -> tuple[bool, bool]:
-    """Whether metrics of these names are of training, and whether `bounded_by` may say something of them."""
+def _traits(names: tuple[str, ...]) -> tuple[bool, bool, tuple[str, ...]]:
+    """Whether metrics of these names are of training, whether they are the least and the most, and their slices."""
     most = {"reward/max", "reward/min"} <= {*names} or {"advantage/max", "advantage/min"} <= {*names}
-    return not _OF_TRAINING.isdisjoint(names), most or bool(_slices(names))
+    return not _OF_TRAINING.isdisjoint(names), most, slices_of(names)
 
 
-@lru_cache(maxsize=1000)
-def _slices(names: tuple[str, ...]) -> tuple[str, ...]:
+def slices_of(names: Iterable[str]) -> tuple[str, ...]:
     """The evaluations of single sets among a row's metrics."""
     return tuple(name for name in names if name.startswith("eval/slices/"))
 
