@@ -47,23 +47,31 @@ def is_seen(mutation: Mutation, copy: Path) -> bool:
     file = copy / mutation.file
     sound = file.read_text(encoding="utf-8")
     assert sound.count(mutation.before) == 1, f"{mutation.file} has {sound.count(mutation.before)}: {mutation.before}"
-    file.write_text(sound.replace(mutation.before, mutation.after), encoding="utf-8")
+    _write(file, sound.replace(mutation.before, mutation.after))
     try:
         for kind in ("not process and not slow", "process and not slow"):  # a file of processes has no other tests
             done = subprocess.run(
                 [*_PYTEST, kind, mutation.tests],
                 cwd=copy,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},  # a mistake may be as long
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
                 capture_output=True,
                 check=False,
             )
             if done.returncode != _NO_TESTS:
                 break
     finally:
-        file.write_text(sound, encoding="utf-8")
+        _write(file, sound)
     # 2: the mistake breaks an import; less than 0: it breaks Python
     assert done.returncode <= 2, done.stdout.decode()[-2000:]
     return done.returncode != 0
+
+
+def _write(file: Path, text: str) -> None:
+    """The file anew, without what was compiled of it: of two mistakes in one second that are as long, Python would run
+    the first one twice.
+    """
+    file.write_text(text, encoding="utf-8")
+    shutil.rmtree(file.parent / "__pycache__", ignore_errors=True)
 
 
 def main(part: str = "") -> int:
