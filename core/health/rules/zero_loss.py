@@ -40,8 +40,9 @@ def zero_loss(case: Case) -> Sequence[Finding]:
     ## zero-loss
 
     Severity: info (certain from 20 steps on, or where beta x kl equals the loss; else strong, moderate for fewer than
-    three rows or without a gradient norm) where the gradient is not 0; warning where it is 0 on every row (certain from
-    20 steps on, else moderate); info (moderate) then where all groups are known to be dead, which is the cause.
+    three rows or without a gradient norm) where the gradient is not 0; info (weak) where a log of three rows or more
+    has no rewards and no gradients, which would tell; warning where the gradient is 0 on every row (certain from 20
+    steps on, else moderate); info (moderate) then where all groups are known to be dead, which is the cause.
 
     Means: the loss is 0, about 1e-8, or beta times the KL. At a ratio of 1 (each rollout learned from once) the policy
     term is minus the mean advantage, and the advantages of a group add up to 0: its value is 0 by construction while
@@ -74,12 +75,12 @@ def zero_loss(case: Case) -> Sequence[Finding]:
     steps = len(rows) * case.averaged_over
     if norms and not any(norms):
         return (_nothing(rows, steps),) if none else ()
-    if not none and kl_loss is None:
-        return ()
     ours = bool(case.stages) and (steps < ENOUGH or any(losses))  # it has every term apart: nobody wonders
-    if ours or _no_signal(rows):
+    if (not none and kl_loss is None) or ours or _no_signal(rows):
         return ()
-    if sum(map(bool, norms)) < MOSTLY * len(norms) or (not norms and not _signal(rows)):
+    if not norms and not _signal(rows):
+        return (_alone(rows, steps),) if none and len(rows) >= FEW and not values_of(rows, "reward/mean") else ()
+    if sum(map(bool, norms)) < MOSTLY * len(norms):
         return ()
     return (_by_construction(column, rows, steps, kl_loss),)
 
@@ -202,4 +203,23 @@ def _nothing(rows: Sequence[Row], steps: int) -> Finding:
         advice="see that rewards differ inside a group, and that some weight is trained",
         confidence="certain" if steps >= ENOUGH and not all_dead else "moderate",
         decider=Decider(question="is a single group's reward spread above 0?", expects=("reward/group_std > 0",)),
+    )
+
+
+def _alone(rows: Sequence[Row], steps: int) -> Finding:
+    """What a loss of 0 says by itself: one of two things."""
+    return Finding(
+        id="zero-loss",
+        severity="info",
+        summary=(
+            f"the loss is 0 on all {len(rows)} rows, and neither rewards nor gradients tell why: with GRPO it is 0 by "
+            "construction at a ratio of 1, and it is 0 where every group is dead or nothing is trained"
+        ),
+        evidence={"steps": steps},
+        advice="log the reward, frac_reward_zero_std and grad_norm",
+        confidence="weak",
+        decider=Decider(
+            question="has any group two different rewards, and is the gradient above 0 there?",
+            expects=("groups/dead < 1", "grad_norm > 0"),
+        ),
     )

@@ -112,7 +112,9 @@ _MOST_LINES = 100  # of one dictionary
 _LONGEST_HEADER = 2000  # characters
 _SHORT = 200  # characters of a line that numbers a step and says no more
 _SHOWN = 120  # characters of a line that was not understood
-_OFTEN = re.compile(r"step|iter|epoch|reward|score|loss|kl\b|acc", re.IGNORECASE)  # a header has one of them
+_OFTEN = re.compile(
+    r"step|iter|epoch|reward|score|loss|kl\b|acc|checkpoint|pass@", re.IGNORECASE
+)  # a header has one of them
 _MOST_COLUMNS = 2000
 _MOST_ROWS = 2000  # of a table that are held at once
 _MOST_CHARACTERS = 1 << 21  # the same

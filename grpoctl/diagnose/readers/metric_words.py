@@ -90,7 +90,7 @@ _MEANS: dict[frozenset[str], str] = {
         "reward/max": ("reward max",),
         "reward/min": ("reward min",),
         "rewards/accuracy": ("accuracy", "accuracy share", "accuracy reward", "accuracy response", "exact match",
-                             "exact match share"),
+                             "exact match share", "exact", "exact share"),
         "rewards/format": ("format", "format share", "format reward", "format accuracy"),
         "kl": ("kl", "kl divergence", "kl loss", "kl penalty"),
         "sampler/kl": ("mismatch kl", "kl mismatch", "response kl error", "sampler kl", "vllm kl", "inference kl"),

@@ -30,7 +30,10 @@ _SUMMARY = frozenset({"train_runtime"})  # the last entry of a run: its totals
 
 _SOLVED = ("groups/solved_none", "groups/solved_all", "groups/solved_some")
 _OF_REWARDS = frozenset({"reward/mean", "eval/reward", "reward/std", "reward/group_std"})
-NO_REWARDS = "no rewards in the log: not a GRPO run, so only the rules on loss, gradients and evaluation can speak"
+NO_REWARDS = (
+    "no rewards in the log: no GRPO run, or one whose rewards were not logged; only the rules on loss, gradients and "
+    "evaluation can speak"
+)
 
 
 class Entry(NamedTuple):

@@ -46,6 +46,7 @@ _STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|check
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(k?)"
 _STEP_LABEL = re.compile(rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}(?:\s*{_STEP_WORDS})?\+?")
 _STEP_INSIDE = re.compile(rf"\b(?:steps?|iter(?:ation)?s?|ckpt|checkpoint)[\s_#:=-]*{_COUNT}\b")
+_STEPS_COUNTED = re.compile(rf"\b{_COUNT}[\s-]*(?:steps|iter(?:ation)?s|updates)\b")
 _STEP_RANGE = re.compile(
     rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}\s*(?:-|to|\.\.+|until|through)\s*"
     rf"(?:{_STEP_WORDS}\s*)?{_COUNT}(?:\s*{_STEP_WORDS})?"
@@ -56,6 +57,8 @@ _STAGES = _BEFORE | {
     "final", "after", "peak", "now", "early training", "mid training", "late training", "after training", "at start",
     "at end", "early steps", "late steps", "first steps", "last steps",
 }  # fmt: skip
+_UNTRAINED = frozenset({"base", "baseline", "sft", "untrained", "pretrained"})
+_BY_REWARDS = frozenset({"grpo", "rl", "ppo", "dapo", "gspo", "rloo", "rlvr", "rft", "dpo", "reinforce"})
 _FEW_WORDS = 4  # of a stage's label
 _STAGE_WORDS = frozenset({
     "start", "starting", "early", "begin", "beginning", "initial", "initially", "first", "before", "mid", "middle",
@@ -155,8 +158,17 @@ def steps_of_label(text: str) -> tuple[int, int] | None:
 
 
 def _spans(labels: Sequence[str]) -> list[tuple[int, int] | None]:
-    """What each label stands for; where none says it, the steps in their remarks (`early (step 5)`), if in order."""
+    """What each label stands for; where none says it, the steps in their remarks (`early (step 5)`), if in order.
+
+    Beside checkpoints (`GRPO 100 steps`) a model that was not trained by rewards (`+ SFT`) is the run's start.
+    """
     told = [steps_of_label(label) for label in labels]
+    if not any(map(_is_later, told)) and _rise(counted := [_steps_at_the_end(label) for label in labels]):
+        told = counted
+    if any(map(_is_later, told)):
+        return [
+            (0, 0) if span is None and _is_untrained(label) else span for label, span in zip(labels, told, strict=True)
+        ]
     if any(told):
         return told
     remarked = [_STEP_INSIDE.search(label.lower()) for label in labels]
@@ -165,6 +177,39 @@ def _spans(labels: Sequence[str]) -> list[tuple[int, int] | None]:
     if len(known) < len(labels) or any(b <= a for a, b in pairwise(known)):
         return told
     return [(step, step) for step in known]
+
+
+def _is_later(span: tuple[int, int] | None) -> bool:
+    """Whether a label stands for steps behind the start."""
+    return span is not None and span != (0, 0)
+
+
+def _steps_at_the_end(label: str) -> tuple[int, int] | None:
+    """The steps after which a checkpoint was taken, as its label says: `+ GRPO 100 steps`."""
+    match = _STEPS_COUNTED.search(_plain(label)) if len(label) <= _LONGEST else None
+    step = None if match is None else _count(match[1], match[2])
+    return None if step is None else (step, step)
+
+
+def _rise(spans: Sequence[tuple[int, int] | None]) -> bool:
+    """Whether two labels or more stand for steps, each for later ones than the label before."""
+    known = [span for span in spans if span is not None]
+    return len(known) > 1 and all(a < b for a, b in pairwise(known))
+
+
+def _is_untrained(label: str) -> bool:
+    """Whether a label names the model that training by rewards began with, or one before it."""
+    words = frozenset(re.findall(r"[^\W\d_]+", _plain(label[:_LONGEST])))
+    return not words.isdisjoint(_UNTRAINED) and words.isdisjoint(_BY_REWARDS)
+
+
+def _of_first_run(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> list[tuple[int, int] | None]:
+    """What labels stand for; of several runs' checkpoints (`strict, step 1`, `async, step 1`) those of the first."""
+    names = [" ".join(re.sub(r"\d+", " ", _plain(label[:_LONGEST])).split()) for label in labels]
+    first = next((name for name, span in zip(names, told, strict=True) if _is_later(span)), "")
+    if _rise(told):
+        return list(told)
+    return [span if name == first or not _is_later(span) else None for name, span in zip(names, told, strict=True)]
 
 
 def _count(number: str, unit: str) -> int | None:
@@ -237,6 +282,8 @@ class WrittenTable:
         of_one = labels is None or epochs or _are_of_one_run(header[labels], [row[labels] for row in body], told)
         if not of_one and not courses:
             return [], list(header)
+        if labels is not None:
+            told = _of_first_run([row[labels] for row in body], told)
         names = [(place, header[place]) for place in known if place != labels]
         scales = {name: _scale_of(name) for _, name in names}
         rows: list[WrittenRow] = []

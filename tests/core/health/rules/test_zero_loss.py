@@ -46,9 +46,12 @@ def test_a_loss_of_0(table: list[Row], expected: list[tuple[str, str]]) -> None:
     assert graded(table) == expected
 
 
-def test_without_a_norm_rewards_must_differ() -> None:
+def test_without_a_norm_rewards_must_differ_or_nothing_tells() -> None:
     bare: list[Row] = [{"step": i, "loss": 0.0} for i in range(1, 31)]
-    assert graded(bare) == []
+    assert graded(bare) == [("info", "weak")]  # by construction, or nothing is learned
+    assert graded(bare[:2]) == []
+    assert graded([{**row, "reward/mean": 0.5} for row in bare]) == []
+    assert graded([{**row, "loss": 1e-3} for row in bare]) == []
     assert graded([{**row, "reward/std": 0.4} for row in bare]) == [("info", "moderate")]
     assert graded([{**row, "reward/std": 0.0} for row in bare]) == []
 

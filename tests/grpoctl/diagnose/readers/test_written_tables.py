@@ -309,6 +309,34 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "| step | reward | strict acc | tool reward |\n|---|---|---|---|\n| 10 | 0.08 | 0% | 0.5 |\n",
         [{"step": 10, "reward/mean": 0.08, "rewards/strict_acc": 0.0, "rewards/tool": 0.5}],
     ),
+    "checkpoints by their steps, behind the models that were trained": (
+        "| stage | exact | KL |\n|---|---|---|\n| base, zero-shot (greedy) | 17.6% | |\n| + SFT, 100 traces | 72.4% | 0 |\n"
+        "| + GRPO 100 steps (t0.7) | 76.8% | 0.01 |\n| + GRPO 200 steps (t0.7) | **81.3%** | 0.02 |\n",
+        [
+            {"step": 1, "rewards/accuracy": 0.724, "kl": 0.0},
+            {"step": 100, "rewards/accuracy": 0.768, "kl": 0.01},
+            {"step": 200, "rewards/accuracy": 0.813, "kl": 0.02},
+        ],
+    ),
+    "checkpoints of two runs: those of the first": (
+        "| | reward | KL |\n|---|---|---|\n| SFT baseline (greedy) | 0.34 | 0 |\n| strict — step 100 | 0.40 | 0.1 |\n"
+        "| strict — step 200 | 0.51 | 0.2 |\n| async — step 100 | 0.39 | 0.3 |\n| async — step 200 | 0.49 | 0.4 |\n"
+        "| MLX reference | 0.5 | 0.1 |\n",
+        [
+            {"step": 1, "reward/mean": 0.34, "kl": 0.0},
+            {"step": 100, "reward/mean": 0.40, "kl": 0.1},
+            {"step": 200, "reward/mean": 0.51, "kl": 0.2},
+        ],
+    ),
+    "checkpoints in columns of spaces": (
+        "  checkpoint          pass@1   pass@8\n  Qwen3-0.6B-Base      31.1%    76.9%\n  sft                  28.3%    74.5%\n"
+        "  grpo-ckpt-20         34.5%    78.7%\n  grpo-ckpt-40         50.0%    84.4%\n",
+        [
+            {"step": 0, "eval/slices/accuracy": 0.283, "eval/reward": 0.283},
+            {"step": 20, "eval/slices/accuracy": 0.345, "eval/reward": 0.345},
+            {"step": 40, "eval/slices/accuracy": 0.5, "eval/reward": 0.5},
+        ],
+    ),
     "the same table twice: the longer one": (
         "| step | reward |\n|---|---|\n| 1 | 0.9 |\n\nmore\n\n| step | reward |\n|---|---|\n| 1 | 0.1 |\n| 2 | 0.2 |\n",
         [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.2}],
@@ -328,6 +356,8 @@ def test_a_table(name: str, tmp_path: Path) -> None:
     [
         "| config | reward | kl |\n|---|---|---|\n| ours, lr 1e-6 | 0.45 | 0.01 |\n| theirs | 0.10 | 3.2 |\n",
         "| metric | Qwen 1.5B | Llama 8B |\n|---|---|---|\n| reward | 0.4 | 0.5 |\n| kl | 0.1 | 0.2 |\n",
+        "| setup | reward | kl |\n|---|---|---|\n| K=8, 200 steps | 0.45 | 0.01 |\n| K=16, 200 steps | 0.10 | 3.2 |\n",
+        "| | reward | kl |\n|---|---|---|\n| K=8, 200 steps | 0.45 | 0.01 |\n| K=16, 200 steps | 0.10 | 3.2 |\n",
         "Reward is 1.0 for a correct answer and 0.0 otherwise. We use a group size of 8.\n",  # what a reward would be
     ],
 )
