@@ -310,7 +310,8 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         [{"step": 10, "reward/mean": 0.08, "rewards/strict_acc": 0.0, "rewards/tool": 0.5}],
     ),
     "checkpoints by their steps, behind the models that were trained": (
-        "| stage | exact | KL |\n|---|---|---|\n| base, zero-shot (greedy) | 17.6% | |\n| + SFT, 100 traces | 72.4% | 0 |\n"
+        "| stage | exact | KL |\n|---|---|---|\n| base, zero-shot (greedy) | 17.6% | |\n"
+        "| + SFT, 100 traces | 72.4% | 0 |\n"
         "| + GRPO 100 steps (t0.7) | 76.8% | 0.01 |\n| + GRPO 200 steps (t0.7) | **81.3%** | 0.02 |\n",
         [
             {"step": 1, "rewards/accuracy": 0.724, "kl": 0.0},
@@ -329,7 +330,8 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         ],
     ),
     "checkpoints in columns of spaces": (
-        "  checkpoint          pass@1   pass@8\n  Qwen3-0.6B-Base      31.1%    76.9%\n  sft                  28.3%    74.5%\n"
+        "  checkpoint          pass@1   pass@8\n  Qwen3-0.6B-Base      31.1%    76.9%\n"
+        "  sft                  28.3%    74.5%\n"
         "  grpo-ckpt-20         34.5%    78.7%\n  grpo-ckpt-40         50.0%    84.4%\n",
         [
             {"step": 0, "eval/slices/accuracy": 0.283, "eval/reward": 0.283},
