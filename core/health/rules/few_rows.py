@@ -57,7 +57,7 @@ def fell_in_few(case: Case) -> Sequence[Finding]:
     judged_by, rewarded = _rewarded(case.stage_rows)
     rows = [row for row in rewarded if number(row, "reward/mean") is not None]
     rewards = values_of(rows, "reward/mean")
-    if not FEWEST <= len(rewards) <= 2 * ROWS or min(rewards) < 0 or max(rewards) == 0:
+    if not FEWEST <= len(rewards) <= 2 * ROWS or min(rewards) < 0:
         return ()
     falls = (at for at in range(1, len(rewards)) if max(rewards[at:]) <= LOST * _level(rewards[:at]))
     at = next((at for at in falls if _level(rewards[:at]) > 0), None)

@@ -152,7 +152,8 @@ def test_rows_without_a_signal_among_others(column: str) -> None:
 
 def test_a_loss_around_zero_is_no_sign_and_neither_is_the_first_step() -> None:
     assert dead_groups_in_part(case({"loss": [0.0, 1e-8, 0.0, 2e-8]})) is None
-    assert dead_groups_in_part(case({"loss": [0.0, 0.01, 0.02], "kl": [0.0, 0.1, 0.2]})) is None
+    assert dead_groups_in_part(case({"loss": [0.0, 0.0113, 0.0221], "kl": [0.0, 0.1, 0.2]})) is None
+    assert dead_groups_in_part(case({"loss": [0.0, 0.0113, 0.0221], "kl": [0.1, 0.1, 0.2]})) is not None
     assert dead_groups_in_part(case({"grad_norm": [1e-6, 0.5, 0.4]})) is not None
     assert dead_groups_in_part(case({"grad_norm": [1e-2, 0.5, 0.4]})) is None
 
@@ -199,6 +200,8 @@ def test_longer_answers_that_nothing_pays_for() -> None:
     assert "grew from 100 to 180 tokens while the reward went from 0.55 to 0.55" in found.summary
     assert longer_for_nothing(case(log | {REWARD: [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})) is None  # they are paid for
     assert longer_for_nothing(case(log | {REWARD: [0.1, 0.7, 0.2, 0.5, 0.3, 0.9]})) is None  # perhaps
+    slowly = [100.0, 100.4, 100.8, 101.2, 101.6, 102.0]  # by less than a twentieth, and without a doubt
+    assert longer_for_nothing(case(log | {REWARD: slowly})) is None
     assert longer_for_nothing(case(log | {REWARD: [1.0] * 6})) is None  # solved
     assert longer_for_nothing(case({"completions/length": lengths})) is None  # that is not known
     assert longer_for_nothing(case({"completions/length": lengths[1:], REWARD: rewards[1:]})) is None  # five rows

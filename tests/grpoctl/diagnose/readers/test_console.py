@@ -353,6 +353,12 @@ def test_lines_that_tell_less_than_the_bars_leave_them(line: str, tmp_path: Path
     assert sum("reward/mean" in row for row in rows) > 2
 
 
+def test_bars_that_tell_a_metric_more_than_the_lines_are_read(tmp_path: Path) -> None:
+    bars = "".join(f"Training: 1%|▏| {n}/9 [01:24<1:15, 15.25s/it, reward=0.{n}, kl=0.0{n}]\n" for n in (1, 2, 3))
+    lines = "step 2: reward=0.5 entropy=0.5\nstep 4: reward=0.4 entropy=0.4\n"
+    assert any("kl" in row for row in read(tmp_path, bars + lines).case.rows)
+
+
 def test_a_limit_of_tokens_is_a_setting(tmp_path: Path) -> None:
     head = "Config: max_tokens=512 temperature=0.7\n  max_tokens: 512\nSamplingParams(max_tokens=512, min_tokens=0)\n"
     found = read(tmp_path, head + "".join(f"step {n}: reward=0.{n} kl=0.01\n" for n in range(1, 6)))
