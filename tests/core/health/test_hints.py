@@ -200,8 +200,10 @@ def test_longer_answers_that_nothing_pays_for() -> None:
     assert "grew from 100 to 180 tokens while the reward went from 0.55 to 0.55" in found.summary
     assert longer_for_nothing(case(log | {REWARD: [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]})) is None  # they are paid for
     assert longer_for_nothing(case(log | {REWARD: [0.1, 0.7, 0.2, 0.5, 0.3, 0.9]})) is None  # perhaps
-    slowly = [100.0, 100.4, 100.8, 101.2, 101.6, 102.0]  # by less than a twentieth, and without a doubt
-    assert longer_for_nothing(case(log | {REWARD: slowly})) is None
+    longer = {"completions/length": [length for length in lengths for _ in range(2)]}
+    slowly = [100 + 0.4 * at + 0.1 * (at % 2) for at in range(12)]  # by less than a twentieth, and without a doubt
+    assert longer_for_nothing(case(longer | {REWARD: [100.0, 100.1] * 6})) is not None
+    assert longer_for_nothing(case(longer | {REWARD: slowly})) is None
     assert longer_for_nothing(case(log | {REWARD: [1.0] * 6})) is None  # solved
     assert longer_for_nothing(case({"completions/length": lengths})) is None  # that is not known
     assert longer_for_nothing(case({"completions/length": lengths[1:], REWARD: rewards[1:]})) is None  # five rows
