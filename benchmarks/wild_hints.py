@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.wild import WildCase, cases_of, elsewhere, readings_of
-from core.health.likeness import LEADS, alike, leads
+from core.health.likeness import LEADS, chances, leads
 from core.health.statistics import wilson
 from grpoctl.diagnose.diagnosis import diagnose
 
@@ -58,7 +58,7 @@ def hinted(case: WildCase, folder: Path) -> list[str]:
 def led(case: WildCase, folder: Path) -> list[str]:
     """What the runs most like it failed by, asked of nothing else and of no run of its own repository."""
     first = readings_of(case, folder)[0].case
-    return [lead.id for lead in leads(first, alike(first, elsewhere(case)), [], ())]
+    return [lead.id for lead in leads(first, chances(first, elsewhere(case)), [], ())]
 
 
 def lead_table(cases: Sequence[WildCase], folder: Path) -> Iterator[str]:

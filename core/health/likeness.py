@@ -1,13 +1,15 @@
-"""Which failed public runs a log is most like, and what their authors said was wrong with them.
+"""What failed public runs with the looks of a log failed by, as their authors said: a chance for each cause.
 
 Rules look for a cause; this asks what runs of the same looks died of. A run's looks are its signs: some sixty
-observations by round limits (the reward is flat, a KL above 0.1, groups of two, no evaluations). Likeness of two runs
-is the share of their signs that both have (Jaccard). What is said of it is a bet, and only for whoever knows that the
-run failed: sound runs look like failed ones, too. How often such bets are right is in docs/diagnosing.md.
+observations by round limits (the reward is flat, a KL above 0.1, groups of two, no evaluations). The chance of a cause
+is naive Bayes' of the signs that the log has and those that it has not, with a quarter of their evidence, since signs
+are not independent. What is said of it is a bet, and only for whoever knows that the run failed: sound runs look like
+failed ones, too. How often such bets are right, and that a chance is what it says, is in docs/diagnosing.md.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,9 +20,13 @@ from core.health.finding import Finding
 from core.health.statistics import series, thirds, trend
 from core.health.steps import held_out_rose, learns_from_samples, values_of
 
-NEIGHBOURS = 25  # runs that are asked
-OFTEN = 0.1  # of them have the cause: less is no lead
+SMOOTHED = 5.0  # runs that are added, with each sign as often as among all
+WEIGHED = 0.25  # of what signs say
+CERTAIN = 1e-3  # from a share of 0 or 1, at least
+SELDOM = 0.05  # a chance: less is no lead
 LEADS = 2  # findings that are worth a look, those of rules and hints included
+SAYS = {"rule": 3.0, "hint": 2.0, "lead": 1.0}  # times as high are a cause's odds where an info of the log has its id
+SHOWN = 3  # signs that a lead names
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,69 +179,90 @@ def _way_of_the_reward(case: Case) -> set[str]:
     return {f"reward/mean: {way}" for way, holds in ways.items() if holds}
 
 
-def nearest(of: frozenset[str], runs: Sequence[PublicRun], count: int = NEIGHBOURS) -> list[tuple[float, PublicRun]]:
-    """The runs most like these signs, each with its likeness, the most alike first."""
-    alike = [(len(of & run.signs) / len(of | run.signs), run) for run in runs if of | run.signs]
-    return sorted(alike, key=lambda pair: (-pair[0], pair[1].source))[:count]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alike:
-    """The public runs most like a log, and what they failed by."""
+class Chances:
+    """How often failed runs with a log's signs failed by each cause."""
 
-    near: Sequence[tuple[float, PublicRun]]  # each with its likeness
+    of: Mapping[str, float]  # cause -> chance
+    by: Mapping[str, Sequence[str]]  # cause -> the log's signs that speak for it, the clearest first
     usual: Counter[str]  # cause -> how many of all runs had it
     runs: int  # of all
 
-    def count(self, cause: str) -> int:
-        """How many of the near runs had it."""
-        return sum(cause in run.causes for _, run in self.near)
+    def rank(self, finding: Finding) -> float:
+        """The odds of the finding's cause, higher where the log itself says it: what infos are ordered by."""
+        return self.odds(finding.id) * SAYS[finding.basis]
 
-    def weight(self, cause: str) -> float:
-        """The likeness of those near runs that had it: causes are ordered by it."""
-        return sum(likeness for likeness, run in self.near if cause in run.causes)
-
-    def causes(self) -> list[str]:
-        """Those that OFTEN of the near runs had, the weightiest first; where two weigh the same the more usual one."""
-        told = {cause for _, run in self.near for cause in run.causes}
-        often = [cause for cause in told if self.count(cause) >= OFTEN * len(self.near)]
-        return sorted(often, key=lambda cause: (-self.weight(cause), -self.usual[cause], cause))
+    def odds(self, cause: str) -> float:
+        """Of a cause that no run had: 0."""
+        chance = self.of.get(cause, 0.0)
+        return chance / (1 - chance)
 
 
-def alike(case: Case, runs: Sequence[PublicRun]) -> Alike:
-    """The runs most like the case; none where its log is of no policy that learns from its own completions."""
-    near = nearest(signs(case), runs) if learns_from_samples(case.rows) else []
-    return Alike(near=near, usual=Counter(cause for run in runs for cause in run.causes), runs=len(runs))
+def chances(case: Case, runs: Sequence[PublicRun]) -> Chances:
+    """The chance of each cause that the runs had; none where the log is of no policy that learns from its own samples.
 
-
-def leads(case: Case, like: Alike, findings: Sequence[Finding], aside: Sequence[str]) -> list[Finding]:
-    """What runs like this one failed by, as infos that fill up the findings to LEADS; none on an id that is settled.
-
-    aside: ids of infos that are no reason for a failure. What the log itself speaks against is left out.
+    Odds of a cause times, for each sign, its share among runs of that cause over its share among the others (of a sign
+    that the log has not: of the shares that lack it), to the power of WEIGHED.
     """
-    said = [finding for finding in findings if finding.severity != "info" or finding.id not in aside]
+    usual = Counter(cause for run in runs for cause in run.causes)
+    spread = Counter(sign for run in runs for sign in run.signs)
+    has = signs(case)
+    of: dict[str, float] = {}
+    by: dict[str, Sequence[str]] = {}
+    for cause, count in usual.items() if learns_from_samples(case.rows) else ():
+        among = Counter(sign for run in runs if cause in run.causes for sign in run.signs)
+        says = {sign: _says(among[sign], count, spread[sign], len(runs), is_there=sign in has) for sign in spread}
+        log_odds = math.log((count + 0.5) / (len(runs) - count + 0.5)) + WEIGHED * math.fsum(says.values())
+        of[cause] = 1 / (1 + math.exp(-log_odds))
+        by[cause] = sorted((sign for sign in has if says.get(sign, 0.0) > 0), key=lambda sign: (-says[sign], sign))
+    return Chances(of=of, by=by, usual=usual, runs=len(runs))
+
+
+def _says(among: int, causes: int, spread: int, runs: int, *, is_there: bool) -> float:
+    """What one sign says for a cause: the log of how much more usual it is (or its lack) among runs with that cause."""
+    share = spread / runs
+    with_it = _share(among + SMOOTHED * share, causes + SMOOTHED)
+    without = _share(spread - among + SMOOTHED * share, runs - causes + SMOOTHED)
+    return math.log(with_it / without) if is_there else math.log((1 - with_it) / (1 - without))
+
+
+def _share(count: float, of: float) -> float:
+    return min(max(count / of, CERTAIN), 1 - CERTAIN)
+
+
+def leads(case: Case, like: Chances, findings: Sequence[Finding], aside: Sequence[str]) -> list[Finding]:
+    """What runs like this one failed by, as infos: of the LEADS likeliest causes those that no finding has.
+
+    aside: ids of infos that are no reason for a failure. Errors and warnings come first. A cause that a finding rules
+    out or the log itself speaks against is no lead, and no seldom one is.
+    """
+    said = [one for one in findings if one.severity == "info" and one.id not in aside]
+    places = LEADS - sum(one.severity != "info" for one in findings)
     settled = {one.id for one in findings} | {cause.id for one in findings for cause in one.rules_out}
     has = signs(case)
-    open_ = [cause for cause in like.causes() if cause not in settled and not speaks_against(cause, has, case)]
-    return [_lead(cause, like, rises=RISES in has) for cause in open_[: max(0, LEADS - len(said))]]
+    open_ = [
+        _lead(cause, like, rises=RISES in has)
+        for cause, chance in like.of.items()
+        if chance >= SELDOM and cause not in settled and not speaks_against(cause, has, case)
+    ]
+    ranked = sorted([*said, *open_], key=lambda one: (-like.rank(one), -like.usual[one.id], one.id))
+    return [one for one in ranked[: max(0, places)] if one.basis == "lead"]
 
 
-def _lead(cause: str, like: Alike, *, rises: bool) -> Finding:
-    count, near, usual = like.count(cause), len(like.near), like.usual[cause]
-    rarer = ", so no more often than usual" if count * like.runs <= usual * near else ""
+def _lead(cause: str, like: Chances, *, rises: bool) -> Finding:
+    chance, usual = like.of[cause], like.usual[cause]
+    rarer = ", so no more often than usual" if chance * like.runs <= usual else ""
     where = " (the training reward rises: it would be on held-out prompts)" if cause == "no-gain" and rises else ""
+    signs_for = f" ({', '.join(like.by[cause][:SHOWN])})" if like.by[cause] else ""
     return Finding(
         id=cause,
         severity="info",
         summary=(
-            f"if this run failed{where}: of the {near} failed public runs whose logs look most like this one, {count} "
-            f"had this cause by what their authors say ({usual} of all {like.runs}{rarer}); nothing in this log says "
-            "so by itself"
+            f"if this run failed{where}: of failed public runs with such signs{signs_for} about {chance:.0%} had this "
+            f"cause by what their authors say ({usual} of all {like.runs}{rarer}); nothing in this log says so itself"
         ),
-        evidence={
-            "alike": near, "alike_with_this_cause": count, "runs": like.runs, "runs_with_this_cause": usual,
-        },
+        evidence={"chance": round(chance, 3), "runs": like.runs, "runs_with_this_cause": usual},
         advice=f"log what would show it: docs/rules.md, {cause}",
         confidence="weak",
         basis="lead",
-    )  # fmt: skip
+    )

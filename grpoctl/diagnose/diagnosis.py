@@ -17,7 +17,7 @@ from core.health.coverage import Coverage, coverage, pooled
 from core.health.examine import ASIDE, RULES, Rule, facts, importance, name_of_rule
 from core.health.finding import SEVERITIES, Finding, Severity
 from core.health.hints import hints
-from core.health.likeness import Alike, PublicRun, alike, leads
+from core.health.likeness import Chances, PublicRun, chances, leads
 from core.health.pooled import examine_runs
 from core.health.statistics import HUGE
 from grpoctl.diagnose.public_runs import public_runs
@@ -212,17 +212,20 @@ def diagnose(
     if diagnosis.counts().get("error"):
         return diagnosis  # that it failed, and of what, is known
     runs = public_runs() if public is None else public
-    like = [alike(case, runs) for case in cases]
+    like = [chances(case, runs) for case in cases]
     led, *elsewhere = [leads(case, of_case, findings, ASIDE) for case, of_case in zip(cases, like, strict=True)]
     shared = [lead for lead in led if all(lead.id in {one.id for one in others} for others in elsewhere)]
     return replace(diagnosis, findings=tuple(_in_order([*findings, *shared], like[0])))
 
 
-def _in_order(findings: Sequence[Finding], like: Alike) -> list[Finding]:
-    """By importance; of equal ones rules, then hints, of which the causes of runs alike are the first, then leads."""
-    hints_first = {"rule": 0, "hint": 1, "lead": 2}
-    weights = {one.id: like.weight(one.id) for one in findings if one.basis == "hint"}
-    return sorted(findings, key=lambda one: (*importance(one), hints_first[one.basis], -weights.get(one.id, 0.0)))
+def _in_order(findings: Sequence[Finding], like: Chances) -> list[Finding]:
+    """By importance, infos that may be the reason of a failure by how likely they are it, whoever says so."""
+
+    def place(one: Finding) -> tuple[float, ...]:
+        severity, aside, confidence = importance(one)
+        return (severity, aside, *([-like.rank(one)] if one.severity == "info" and not aside else []), confidence)
+
+    return sorted(findings, key=place)
 
 
 def ask_or_say(rule: Rule, case: Case, note: Callable[[str], None] | None = None) -> Sequence[Finding]:

@@ -36,6 +36,7 @@ _A_HEAD = 4  # lines of one kind: a configuration that several processes print i
 _BY_ORDER = "the log has no step numbers: a row is counted as one step"
 _OWN_STEPS = "steps are the log's own"
 _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end do not follow each other
+_MORE = 5  # times as many rows with rewards are in a table
 _MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
 _KINDS = 4  # of dictionaries that make one step
 _CLOSEST = 0.01  # epochs: older versions round to two decimals, and one row has no neighbour
@@ -248,11 +249,17 @@ def _metrics_of(log: _Log, rows: Sequence[Logged]) -> set[str | None]:
     return {name_of(log.parser.columns.get(name, name)) for name in names}
 
 
-def _rewarded(log: _Log, rows: Sequence[Logged]) -> int:
-    """How many rows have a reward."""
+def _rewarded(log: _Log, rows: Sequence[Logged], *, held_out: bool = False) -> int:
+    """How many rows have a reward; held_out: or an evaluation's."""
+    told = (lambda metric: metric == "reward/mean") if not held_out else _is_reward
     alike = {tuple(row.cells): row for row in rows}
-    rewarded = {names for names, row in alike.items() if "reward/mean" in _metrics_of(log, [row])}
+    rewarded = {names for names, row in alike.items() if any(map(told, _metrics_of(log, [row])))}
     return sum(tuple(row.cells) in rewarded for row in rows)
+
+
+def _is_reward(metric: str | None) -> bool:
+    """Whether a metric is the reward of training or of an evaluation."""
+    return metric is not None and (metric in ("reward/mean", "eval/reward") or metric.startswith("eval/slices/"))
 
 
 def _form_of(log: _Log) -> Form:
@@ -270,7 +277,13 @@ def _form_of(log: _Log) -> Form:
     of_training = {"reward/mean", "policy/loss", "loss", "kl"}
     surest = [form for form, metrics in there.items() if "reward/mean" in metrics]
     trains = [form for form, metrics in there.items() if metrics & of_training]
-    return [*surest, *trains, *there, "dictionary"][0]
+    form = [*surest, *trains, *there, "dictionary"][0]
+    said, table = log.logged[form], log.logged["table"]  # a table of evaluations, and sentences around it
+    if form in ("pairs", "stretches") and _rewarded(log, table, held_out=True) >= _MORE * max(
+        1, _rewarded(log, said, held_out=True)
+    ):
+        return "table"
+    return form
 
 
 def _in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> list[Logged]:

@@ -44,6 +44,13 @@ _BEGINS_A_NUMBER = re.compile(r"[-+~]?[.,]?\d")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+\s*%?")
 _EXACT = ("step", "update", *TOO_SMALL)
 _ROUND_TO, _SHOWN_BY = range(1, 6), 5  # decimals; rows that show that there are no more
+_LONG = (  # columns of a table with a line for each value: the metric's name, its step, the value
+    frozenset({"metric", "metric_name", "tag", "key", "variable"}),
+    frozenset(STEPS),
+    frozenset({"value", "metric_value"}),
+)
+_OF_RUNS = frozenset({"run", "run_name", "run_id", "run_uuid", "experiment", "experiment_name", "seed", "source"})
+_CELLS = 10_000_000  # of a table that was turned
 _EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none"})
 
 
@@ -68,7 +75,7 @@ class _Csv:
         path = source.path
         assert path is not None  # knows() came first
         notes: list[str] = []
-        table = _of_tag(_of_dashboard(read_table(path, notes)))
+        table = _of_tag(_of_dashboard(_of_long(read_table(path, notes), source.columns)))
         names = _metrics_of_columns(table, source)
         rows, more = _rows(table, names)
         if lost := _rounded_away(rows):
@@ -99,13 +106,60 @@ class _Csv:
 READER = _Csv()
 
 
+def _of_long(table: Table, mapped: Mapping[str, str]) -> Table:
+    """The table with a column for each metric, where it has a line for each value: run_name, metric, step, value.
+
+    As it stands where one of its columns is mapped. Raises SpecError for lines of several runs, and for more cells than
+    a table has.
+    """
+    if not _is_long(table.header) or not mapped.keys().isdisjoint(table.header):
+        return table
+    places = [next(at for at, name in enumerate(map(_plain, table.header)) if name in names) for names in _LONG]
+    named, numbered, valued = places
+    for at, column in enumerate(table.header):
+        runs = {cells[at]: None for _, cells in table.rows} if _plain(column) in _OF_RUNS else {}
+        if len(runs) > 1:
+            raise SpecError(f"{_several(list(runs))}: keep the lines of one ({column})", file=table.path)
+    metrics = list(dict.fromkeys(cells[named].strip() for _, cells in table.rows))
+    by_step: dict[str, tuple[int, dict[str, str]]] = {}
+    for line, cells in table.rows:
+        by_step.setdefault(cells[numbered].strip(), (line, {}))[1][cells[named].strip()] = cells[valued]
+    if len(metrics) >= _COLUMNS or len(metrics) * len(by_step) > _CELLS:
+        what = f"{len(metrics)} metrics at {len(by_step)} steps"
+        raise SpecError(f"has {what}: leave out lines of metrics that no rule reads", file=table.path)
+    ordered = sorted(by_step.items(), key=lambda one: _number(one[0]) or 0.0)  # the lines are one metric after another
+    rows = [(line, [step, *(told.get(metric, "") for metric in metrics)]) for step, (line, told) in ordered]
+    return replace(table, header=[_STEP, *metrics], rows=rows)
+
+
+def _is_long(columns: Iterable[str]) -> bool:
+    """Whether a table of these columns has a line for each value of a metric."""
+    plain = {*map(_plain, columns)}
+    return all(len(plain & names) == 1 for names in _LONG)
+
+
+def _several(runs: Sequence[str]) -> str:
+    """That there are several runs, and what they are called."""
+    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+    return f"has {len(runs)} runs ({', '.join(run[:_LONG_CELL] for run in runs[:_NAMED])}{more})"
+
+
+def _runs_of(columns: Iterable[str]) -> list[str]:
+    """The runs that W&B's exports put before each column (`RUN - train/reward`); [] where a column has none."""
+    runs = {column.rpartition(" - ")[0]: None for column in columns if not _numbers_rows(column)}
+    return [] if "" in runs else list(runs)
+
+
+def _several_runs_of(columns: Sequence[str]) -> list[str]:
+    """The runs of a panel that shows a metric of several; [] where it is of one, or the names are no runs' metrics."""
+    runs, shown = _runs_of(columns), [column.rpartition(" - ")[2] for column in columns if not _numbers_rows(column)]
+    alike = len(set(shown)) < len(shown) and all(name_of(name) is not None for name in shown)
+    return runs if len(runs) > 1 and alike else []
+
+
 def _plain_names(columns: list[str]) -> list[str]:
-    """The columns' names without the run that W&B's exports put before each (`RUN - train/reward`)."""
-    parts = [column.rpartition(" - ") for column in columns if not _numbers_rows(column)]
-    runs = {run for run, _, _ in parts}
-    if len(runs) != 1 or runs == {""}:
-        return columns
-    return [column.rpartition(" - ")[2] for column in columns]
+    """The columns' names without the one run that W&B's exports put before each."""
+    return [column.rpartition(" - ")[2] for column in columns] if len(_runs_of(columns)) == 1 else columns
 
 
 def _of_dashboard(table: Table) -> Table:
@@ -134,7 +188,9 @@ def has_known_header(source: Source) -> bool:
     """Whether the file's first line names a metric or numbers the rows: then it is a table, whatever its cells are."""
     with suppress(GrpoError):
         columns = _plain_names(header(source.path)) if source.path is not None else []
-        return len(columns) > 1 and any(name_of(column) is not None or _numbers_rows(column) for column in columns)
+        return _is_long(columns) or (
+            len(columns) > 1 and any(name_of(column) is not None or _numbers_rows(column) for column in columns)
+        )
     return False
 
 
@@ -147,6 +203,9 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(header[:20])}"
             raise SpecError(f"has no column {column!r}; {hint}", file=path)
     names = {column: metric for column, metric in source.columns.items() if column in header}
+    if not names and (runs := _several_runs_of(header)):
+        how = f"export one of them; {source.how_to_map} names a column of one"
+        raise SpecError(f"{_several(runs)}: {how}", file=path)
     counted = _counted_updates(table)
     marks = [(column, own) for column in header if (own := name_of(column)) == "update" and column != counted]
     percent = _in_percent(table)

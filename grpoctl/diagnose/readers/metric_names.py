@@ -149,6 +149,8 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     env/all/by_group/frac_mixed | groups/dead
     env/all/correct | rewards/correct
     env/all/format | rewards/format
+    env/all/format_eos | completions/truncated
+    kl_policy_base | kl
     actor_train/grad_norm | grad_norm
     length/mean | completions/length
     length/cap_hit_rate | completions/truncated
@@ -278,7 +280,9 @@ _EVAL = _table(
     """
 )
 # Shares of what is the other way round with us: live groups, completions that end.
-_COMPLEMENTS = frozenset({"env/all/by_group/frac_mixed", "baseline_reward/pct_mixed", "val/stop_rate"})
+_COMPLEMENTS = frozenset(
+    {"env/all/by_group/frac_mixed", "baseline_reward/pct_mixed", "val/stop_rate", "env/all/format_eos"}
+)
 _SECOND = {  # where nothing else in the log is called so; a KL loss is nearly always the estimate before its weight
     "kl_loss": "kl", "critic/rewards/mean": "reward/mean", "critic/rewards/max": "reward/max",
     "critic/rewards/min": "reward/min", "rewards/reward/mean": "reward/mean", "rewards/reward": "reward/mean",

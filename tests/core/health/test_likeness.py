@@ -1,26 +1,26 @@
-"""Signs of a run, its nearest public runs, and the bets that are drawn from them."""
+"""Signs of a run, the chances of causes among public runs with such signs, and the bets that are drawn from them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from core.health.case import Case, Settings
 from core.health.finding import Finding, RuledOut
-from core.health.likeness import PublicRun, alike, nearest, signs
+from core.health.likeness import SMOOTHED, WEIGHED, PublicRun, chances, signs
 from core.health.likeness import leads as leads_of
 
 
-def run(causes: str, has: str, source: str = "a/b") -> PublicRun:
+def run(causes: str, has: Iterable[str], source: str = "a/b") -> PublicRun:
     return PublicRun(source=source, causes=frozenset(causes.split()), signs=frozenset(has))
 
 
 def leads(
     case: Case, runs: Sequence[PublicRun], findings: Sequence[Finding] = (), aside: Sequence[str] = ()
 ) -> list[Finding]:
-    return leads_of(case, alike(case, runs), findings, aside)
+    return leads_of(case, chances(case, runs), findings, aside)
 
 
 def flat(rows: int = 12) -> Case:
@@ -45,12 +45,22 @@ def test_few_rows_have_no_line() -> None:
     assert {"no reward", "loss"} <= nothing
 
 
-def test_the_nearest_share_the_most_of_their_signs() -> None:
-    runs = [run("x", "ab"), run("y", "abcd"), run("z", "efgh"), run("w", "abc", "c/d")]
-    near = nearest(frozenset("abc"), runs, 3)
-    assert [(round(likeness, 3), set(other.causes)) for likeness, other in near] == [
-        (1.0, {"w"}), (0.75, {"y"}), (0.667, {"x"})
-    ]  # fmt: skip
+def test_a_chance_is_tempered_naive_bayes_of_signs_that_are_there_and_that_are_not() -> None:
+    case = Case(rows=[{"step": 1, "kl": 0.5}])
+    has = signs(case)
+    assert "kl: above 0.1" in has
+    # of four runs, two noisy ones: one with the sign; two others: none with it; all have "q", which the case has not
+    runs = [run("noise", ["kl: above 0.1", "q"]), run("noise", ["q"]), run("no-gain", ["q"]), run("numerical", ["q"])]
+    like = chances(case, runs)
+    among, others = (1 + SMOOTHED / 4) / (2 + SMOOTHED), (0 + SMOOTHED / 4) / (2 + SMOOTHED)
+    odds = 2.5 / 2.5 * (among / others) ** WEIGHED  # "q" is as usual among both
+    assert like.of["noise"] == pytest.approx(odds / (1 + odds))
+    assert like.odds("noise") == pytest.approx(odds)
+    assert like.by["noise"] == ["kl: above 0.1"]
+    lacking = chances(Case(rows=[{"step": 1, "kl": 0.01}]), runs)
+    odds = ((1 - among) / (1 - others)) ** WEIGHED
+    assert lacking.of["noise"] == pytest.approx(odds / (1 + odds))
+    assert (like.usual["noise"], like.runs, like.odds("truncation")) == (2, 4, 0.0)
 
 
 def known(has: frozenset[str]) -> list[PublicRun]:
@@ -62,45 +72,47 @@ def known(has: frozenset[str]) -> list[PublicRun]:
 
 def test_leads_are_what_runs_like_it_failed_by() -> None:
     case = flat()
-    found = leads(case, known(signs(case))[:10])
+    found = leads(case, known(signs(case)))
     assert [(one.id, one.severity, one.certainty) for one in found] == [
         ("dead-groups", "info", "lead"), ("no-gain", "info", "lead")
     ]  # fmt: skip
-    assert found[0].summary.startswith("if this run failed: of the 10 failed public runs")
-    assert found[0].evidence == {
-        "alike": 10, "alike_with_this_cause": 6, "runs": 10, "runs_with_this_cause": 6
-    }  # fmt: skip
+    assert found[0].summary.startswith("if this run failed: of failed public runs with such signs (20 rows or fewer, ")
+    chance = chances(case, known(signs(case))).of["dead-groups"]
+    assert f"about {chance:.0%} had this cause by what their authors say (6 of all 30)" in found[0].summary
+    assert found[0].evidence == {"chance": round(chance, 3), "runs": 30, "runs_with_this_cause": 6}
 
 
-def test_leads_fill_up_what_is_found() -> None:
+def test_leads_are_of_the_likeliest_causes_that_nothing_says_yet() -> None:
     case = flat()
-    runs = known(signs(case))[:10]
+    runs = known(signs(case))
     warning = Finding(id="truncation", severity="warning", summary="cut off")
     assert [one.id for one in leads(case, runs, [warning], ())] == ["dead-groups"]
-    excluded = Finding(
-        id="truncation", severity="warning", summary="cut off", rules_out=(RuledOut(id="dead-groups", why="they live"),)
-    )
+    assert leads(case, runs, [warning, replace(warning, id="grad-norm")], ()) == []
+    excluded = replace(warning, rules_out=(RuledOut(id="dead-groups", why="they live"),))
     assert [one.id for one in leads(case, runs, [excluded], ())] == ["no-gain"]
     aside = Finding(id="zero-loss", severity="info", summary="by construction")
     assert len(leads(case, runs, [aside, warning], ("zero-loss",))) == 1
-    assert len(leads(case, runs, [aside, warning], ())) == 0
+    noise = Finding(id="noise", severity="info", summary="within noise", basis="hint")
+    assert [one.id for one in leads(case, runs, [noise], ())] == ["dead-groups", "no-gain"]  # both are likelier
+    no_gain = replace(noise, id="no-gain")
+    assert [one.id for one in leads(case, runs, [no_gain], ())] == ["dead-groups"]  # twice the odds
+    assert len(leads(case, runs, [no_gain], ("no-gain",))) == 2  # it takes no place
 
 
-def test_a_cause_that_few_of_them_had_is_no_lead() -> None:
+def test_an_info_of_a_rule_says_more_than_a_hint_and_that_more_than_a_lead() -> None:
+    like = chances(flat(), known(signs(flat())))
+    of_rule = Finding(id="noise", severity="info", summary="within noise")
+    hint, lead = replace(of_rule, basis="hint"), replace(of_rule, basis="lead")
+    odds = like.odds("noise")
+    assert [like.rank(one) for one in (of_rule, hint, lead)] == pytest.approx([3 * odds, 2 * odds, odds])
+
+
+def test_a_seldom_cause_is_no_lead() -> None:
     case = flat()
-    runs = [run("noise", "x")] * 19 + [run("kl-runaway", "x")]
-    near = [PublicRun(source=f"a/{at:02}", causes=one.causes, signs=signs(case)) for at, one in enumerate(runs)]
-    assert [one.id for one in leads(case, near)] == ["noise"]
-    assert [one.id for one in leads(case, near[10:])] == ["noise", "kl-runaway"]  # one of ten
+    unlike = [run("noise", signs(case), f"a/{at}") for at in range(60)]
+    assert [one.id for one in leads(case, [*unlike, run("kl-runaway", signs(case))])] == ["noise"]
+    assert [one.id for one in leads(case, [*unlike[:9], run("kl-runaway", signs(case))])] == ["noise", "kl-runaway"]
     assert leads(case, []) == []
-
-
-def test_causes_of_runs_that_are_more_alike_go_first() -> None:
-    has = signs(flat())
-    near = [PublicRun(source=f"a/{at}", causes=frozenset({"weak-reward"}), signs=has) for at in range(3)]
-    further = [PublicRun(source=f"b/{at}", causes=frozenset({"noise"}), signs=has | {*"abcdefghi"}) for at in range(4)]
-    # nine signs of eighteen: four times a half are less than three times 1
-    assert [one.id for one in leads(flat(), [*near, *further])] == ["weak-reward", "noise"]
 
 
 def test_a_supervised_log_has_no_leads() -> None:
@@ -151,14 +163,10 @@ def test_a_reward_below_zero_rises_towards_it() -> None:
 
 def test_a_lead_says_how_usual_its_cause_is() -> None:
     has = signs(flat())
-    near = [PublicRun(source=f"a/{at}", causes=frozenset({"noise"}), signs=has) for at in range(25)]
-    unlike = [run("noise", "x", f"b/{at}") for at in range(70)] + [run("dead-run", "x", f"c/{at}") for at in range(5)]
-    (lead,) = leads(flat(), [*near, *unlike])
-    assert "25 had this cause" in lead.summary
+    noisy, cut = (PublicRun(source="a", causes=frozenset({cause}), signs=has) for cause in ("noise", "truncation"))
+    unlike = [run("noise", "x")] * 70 + [run("dead-run", "x")] * 5
+    (lead,) = leads(flat(), [*[noisy] * 25, *unlike])
     assert "(95 of all 100)" in lead.summary
-    near = [
-        PublicRun(source=f"a/{at}", causes=frozenset({"noise" if at < 5 else "truncation"}), signs=has)
-        for at in range(25)
-    ]
-    (lead,) = [one for one in leads(flat(), [*near, *unlike]) if one.id == "noise"]
-    assert "(75 of all 100, so no more often than usual)" in lead.summary
+    found = {one.id: one for one in leads(flat(), [*[noisy] * 5, *[cut] * 5, *unlike[:70]])}
+    assert "(75 of all 80, so no more often than usual)" in found["noise"].summary
+    assert "(5 of all 80)" in found["truncation"].summary

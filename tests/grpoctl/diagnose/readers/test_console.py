@@ -387,3 +387,18 @@ def test_what_reward_functions_print_of_single_completions_is_no_step(tmp_path: 
     alone = read(tmp_path, printed)  # all there is
     assert [row["rewards/format"] for row in alone.case.rows] == [0.02] * len(alone.case.rows)
     assert len(alone.case.rows) > 0
+
+
+def test_a_table_of_evaluations_goes_before_sentences_around_it(tmp_path: Path) -> None:
+    table = "| Step | Validation Reward |\n|---|---|\n" + "".join(f"| {n} | 0.{n} |\n" for n in range(10, 15))
+    said = "\n- Training Reward: 1.584 (Step 1), 1.422 (Step 5)\n- **Entropy**: 0.182 (Step 1), 0.115 (Step 460)\n"
+    found = read(tmp_path, table + said)
+    assert [(row["step"], row["eval/reward"]) for row in found.case.rows] == [(n, n / 100) for n in range(10, 15)]
+    few = read(tmp_path, said + table.partition("| 11")[0])  # one evaluation says no more than the sentences
+    assert any("reward/mean" in row for row in few.case.rows)
+
+
+def test_names_of_tinker(tmp_path: Path) -> None:
+    line = '{"step": 1, "env/all/reward/total": 0.5, "env/all/format_eos": 0.75, "kl_policy_base": 0.01}\n'
+    (row,) = read(tmp_path, line).case.rows
+    assert (row["completions/truncated"], row["kl"]) == (0.25, 0.01)

@@ -246,3 +246,45 @@ def test_a_rate_that_was_rounded_away_is_not_known(tmp_path: Path) -> None:
 )
 def test_a_rate_of_zero_is_known(tmp_path: Path, text: str) -> None:
     assert 0.0 in [row.get("learning_rate") for row in read(tmp_path, text).case.rows]
+
+
+LONG = (
+    "run_name,metric,step,value\n"
+    "a,eval/reward,0,0.25\na,eval/reward,10,0.5\na,train/entropy,5,1.5\na,train/entropy,10,1.25\n"
+)
+
+
+def test_a_line_for_each_value_is_a_row_for_each_step(tmp_path: Path) -> None:
+    rows = read(tmp_path, LONG).case.rows
+    assert [(row["step"], row.get("eval/reward"), row.get("entropy")) for row in rows] == [
+        (0, 0.25, None), (5, None, 1.5), (10, 0.5, 1.25)
+    ]  # fmt: skip
+    tagged = read(tmp_path, "step,tag,value,wall_time\n2,reward,0.5,1\n1,reward,0.25,1\n2,kl,0.01,1\n2,reward,0.75,2\n")
+    assert [(row["step"], row["reward/mean"], row.get("kl")) for row in tagged.case.rows] == [
+        (1, 0.25, None), (2, 0.75, 0.01)  # the last that is told of a step
+    ]  # fmt: skip
+
+
+def test_lines_of_several_runs_are_not_made_one(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"has 2 runs \(a, b\): keep the lines of one \(run_name\)"):
+        read(tmp_path, LONG + "b,eval/reward,0,0.25\n")
+
+
+def test_a_long_table_has_no_more_cells_than_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grpoctl.diagnose.readers.csv_table._CELLS", 5)
+    with pytest.raises(SpecError, match="has 2 metrics at 3 steps: leave out lines"):
+        read(tmp_path, LONG)
+
+
+def test_a_mapped_column_of_a_long_table_is_taken_as_it_is(tmp_path: Path) -> None:
+    rows = read(tmp_path, "metric,step,value\nx,1,0.5\nx,2,0.25\n", value="reward/mean").case.rows
+    assert [row["reward/mean"] for row in rows] == [0.5, 0.25]
+
+
+def test_a_panel_of_several_runs_is_told(tmp_path: Path) -> None:
+    text = '"Step","p31 - train/reward","p31 - train/reward__MIN","p30 - train/reward"\n"1","0.5","0.5","0.4"\n'
+    with pytest.raises(SpecError, match=r"has 2 runs \(p31, p30\): export one of them; --map"):
+        read(tmp_path, text)
+    file = tmp_path / "table.csv"
+    asked = Source(name="table.csv", path=file, columns={"p30 - train/reward": "reward/mean"})
+    assert READER.read(asked).case.rows[0]["reward/mean"] == 0.4
