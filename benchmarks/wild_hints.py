@@ -16,13 +16,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.wild import WildCase, cases_of, elsewhere, readings_of
-from core.health.likeness import LEADS, chances, leads
+from benchmarks.public_runs import runs_of
+from benchmarks.wild import WildCase, cases_of, elsewhere, outcome, readings_of
+from core.health.examine import ASIDE
+from core.health.finding import Finding
+from core.health.likeness import LEADS, PublicRun, chances, leads
 from core.health.statistics import wilson
 from grpoctl.diagnose.diagnosis import diagnose
+from grpoctl.diagnose.readers.base import Reading
 
 FOLDER = Path(__file__).parent / "wild_cases"
 BETS = "read_blind.csv"
+CHANCES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.6)  # where a line of the table of chances begins
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +84,54 @@ def _share(count: int, of: int) -> str:
     return f"{count} ({count / of:.0%}, Wilson 95 % {low:.0%} to {high:.0%})"
 
 
+def earlier_table(cases: Sequence[WildCase], folder: Path) -> Iterator[str]:
+    """What leads drawn from earlier sets name of a set, behind today's rules and hints, and behind warnings alone.
+
+    Rules and hints were written by who had seen the older sets; no lead is drawn from what comes later.
+    """
+    yield "| set | failed | named | named without hints and infos |"
+    yield "|---|---|---|---|"
+    sets = [half for half in dict.fromkeys(case.half for case in cases) if half.startswith("measured")]
+    for half in sets[1:]:
+        failed = [case for case in cases if case.half == half and not case.healthy]
+        first = next(at for at, case in enumerate(cases) if case.half == half)
+        before = list(runs_of(cases[:first], folder))
+        readings = [readings_of(case, folder) for case in failed]
+        whole = [diagnose(first, others=others, public=before).findings for first, *others in readings]
+        bare = [_bare(first, others, before) for first, *others in readings]
+        named = [sum(map(_is_named, failed, found)) for found in (whole, bare)]
+        yield f"| {half} | {len(failed)} | {named[0]} | {named[1]} |"
+
+
+def _bare(first: Reading, others: Sequence[Reading], runs: Sequence[PublicRun]) -> Sequence[Finding]:
+    """Errors and warnings, and leads."""
+    found = diagnose(first, others=others, with_hints=False).findings
+    grave = [one for one in found if one.severity != "info"]
+    return [*grave, *leads(first.case, chances(first.case, runs), grave, ASIDE)]
+
+
+def _is_named(case: WildCase, findings: Sequence[Finding]) -> bool:
+    return outcome(case, "unknown", tuple((one.id, one.severity) for one in findings)).startswith("named")
+
+
+def chance_table(cases: Sequence[WildCase], folder: Path) -> Iterator[str]:
+    """What share of the causes that are given a chance were told, by the chance; own repositories are left out."""
+    told: dict[float, list[tuple[float, bool]]] = {}
+    for case in cases:
+        if case.healthy:
+            continue
+        like = chances(readings_of(case, folder)[0].case, elsewhere(case))
+        for cause, chance in like.of.items():
+            limit = max(limit for limit in CHANCES if limit <= chance)
+            told.setdefault(limit, []).append((chance, cause in case.causes))
+    yield "| chance | causes | mean chance | share that was told |"
+    yield "|---|---|---|---|"
+    for limit in sorted(told):
+        pairs = told[limit]
+        mean = sum(chance for chance, _ in pairs) / len(pairs)
+        yield f"| from {limit:.0%} | {len(pairs)} | {mean:.1%} | {sum(right for _, right in pairs) / len(pairs):.1%} |"
+
+
 def hint_table(cases: Sequence[WildCase], folder: Path) -> Iterator[str]:
     """A line for each hint: failed cases that have it, those of them whose cause it is, healthy ones that have it."""
     given, right, healthy = Counter[str](), Counter[str](), Counter[str]()
@@ -112,6 +165,8 @@ def main() -> None:
     cases = cases_of(folder / "cases.csv")
     print("\n".join(hint_table(cases, folder)), end="\n\n")
     print("\n".join(lead_table(cases, folder)), end="\n\n")
+    print("\n".join(chance_table(cases, folder)), end="\n\n")
+    print("\n".join(earlier_table(cases, folder)), end="\n\n")
     print("\n".join(bet_table(cases, bets_of(folder / BETS))))
 
 

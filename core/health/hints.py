@@ -92,6 +92,7 @@ def _is_solved(case: Case, values: Sequence[float]) -> bool:
 
 
 LOST, FEW_LOST = 0.6, 0.5  # of the best level, at most, is left; of few rows
+NOTHING = 0.1  # of the best is left where every row since is lower than the one before
 
 
 def lost_its_best(case: Case) -> Finding | None:
@@ -126,6 +127,8 @@ def _best_and_last(values: Sequence[float]) -> tuple[float, float, bool]:
     since = values[values.index(single) + 1 :]
     if len(values) < MANY and len(since) > 2 and max(since) <= FEW_LOST * single:
         return single, fmean(since), True
+    if len(values) < MANY and len(since) > 2 and since == sorted(since, reverse=True) and since[-1] <= NOTHING * single:
+        return single, since[-1], True
     width = max(2, len(values) // 6)
     best = max((values[at : at + width] for at in range(0, len(values) - width + 1, width)), key=fmean)
     last = values[-width:]
