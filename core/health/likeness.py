@@ -25,7 +25,6 @@ WEIGHED = 0.25  # of what signs say
 CERTAIN = 1e-3  # from a share of 0 or 1, at least
 SELDOM = 0.05  # a chance: less is no lead
 LEADS = 2  # findings that are worth a look, those of rules and hints included
-SAYS = {"rule": 3.0, "hint": 2.0, "lead": 1.0}  # times as high are a cause's odds where an info of the log has its id
 SHOWN = 3  # signs that a lead names
 
 
@@ -188,10 +187,6 @@ class Chances:
     usual: Counter[str]  # cause -> how many of all runs had it
     runs: int  # of all
 
-    def rank(self, finding: Finding) -> float:
-        """The odds of the finding's cause, higher where the log itself says it: what infos are ordered by."""
-        return self.odds(finding.id) * SAYS[finding.basis]
-
     def odds(self, cause: str) -> float:
         """Of a cause that no run had: 0."""
         chance = self.of.get(cause, 0.0)
@@ -231,22 +226,20 @@ def _share(count: float, of: float) -> float:
 
 
 def leads(case: Case, like: Chances, findings: Sequence[Finding], aside: Sequence[str]) -> list[Finding]:
-    """What runs like this one failed by, as infos: of the LEADS likeliest causes those that no finding has.
+    """What runs like this one failed by, as infos that fill up the findings to LEADS, the likeliest first.
 
-    aside: ids of infos that are no reason for a failure. Errors and warnings come first. A cause that a finding rules
-    out or the log itself speaks against is no lead, and no seldom one is.
+    aside: ids of infos that are no reason for a failure. No lead is of what a finding has or rules out, of what the log
+    itself speaks against, or seldom.
     """
-    said = [one for one in findings if one.severity == "info" and one.id not in aside]
-    places = LEADS - sum(one.severity != "info" for one in findings)
+    said = [finding for finding in findings if finding.severity != "info" or finding.id not in aside]
     settled = {one.id for one in findings} | {cause.id for one in findings for cause in one.rules_out}
     has = signs(case)
     open_ = [
-        _lead(cause, like, rises=RISES in has)
-        for cause, chance in like.of.items()
-        if chance >= SELDOM and cause not in settled and not speaks_against(cause, has, case)
+        cause
+        for cause in sorted(like.of, key=lambda cause: (-like.of[cause], -like.usual[cause], cause))
+        if like.of[cause] >= SELDOM and cause not in settled and not speaks_against(cause, has, case)
     ]
-    ranked = sorted([*said, *open_], key=lambda one: (-like.rank(one), -like.usual[one.id], one.id))
-    return [one for one in ranked[: max(0, places)] if one.basis == "lead"]
+    return [_lead(cause, like, rises=RISES in has) for cause in open_[: max(0, LEADS - len(said))]]
 
 
 def _lead(cause: str, like: Chances, *, rises: bool) -> Finding:

@@ -219,13 +219,10 @@ def diagnose(
 
 
 def _in_order(findings: Sequence[Finding], like: Chances) -> list[Finding]:
-    """By importance, infos that may be the reason of a failure by how likely they are it, whoever says so."""
-
-    def place(one: Finding) -> tuple[float, ...]:
-        severity, aside, confidence = importance(one)
-        return (severity, aside, *([-like.rank(one)] if one.severity == "info" and not aside else []), confidence)
-
-    return sorted(findings, key=place)
+    """By importance; of equal ones rules, then hints, the likeliest cause first, then leads."""
+    hints_first = {"rule": 0, "hint": 1, "lead": 2}
+    odds = {one.id: like.odds(one.id) for one in findings if one.basis == "hint"}
+    return sorted(findings, key=lambda one: (*importance(one), hints_first[one.basis], -odds.get(one.id, 0.0)))
 
 
 def ask_or_say(rule: Rule, case: Case, note: Callable[[str], None] | None = None) -> Sequence[Finding]:
