@@ -92,7 +92,7 @@ def _is_solved(case: Case, values: Sequence[float]) -> bool:
 
 
 LOST, FEW_LOST = 0.6, 0.5  # of the best level, at most, is left; of few rows
-NOTHING = 0.1  # of the best is left where every row since is lower than the one before
+FALLEN, NOTHING = 0.75, 0.1  # of the best is left on the last row but one and on the last, where each is lower
 
 
 def lost_its_best(case: Case) -> Finding | None:
@@ -100,7 +100,8 @@ def lost_its_best(case: Case) -> Finding | None:
 
     Levels are means of a sixth of the rows, two at least: 0.6 or less is left (half of fewer than twelve rows), three
     standard errors lie between. Or half of a single best row is lost: on the last of two to five rows, which is the
-    least of them, on each of three and more rows since of six to eleven.
+    least of them, on each of three and more rows since of six to eleven; or of those each row since is lower than the
+    one before, the last but one below 0.75 and the last below a tenth of the best.
     """
     for column in ("eval/reward", "reward/mean", "rewards/accuracy", "completions/valid"):
         values = values_of(case.rows if column.startswith("eval/") else case.stage_rows, column)
@@ -127,7 +128,8 @@ def _best_and_last(values: Sequence[float]) -> tuple[float, float, bool]:
     since = values[values.index(single) + 1 :]
     if len(values) < MANY and len(since) > 2 and max(since) <= FEW_LOST * single:
         return single, fmean(since), True
-    if len(values) < MANY and len(since) > 2 and since == sorted(since, reverse=True) and since[-1] <= NOTHING * single:
+    falls = len(since) > 2 and all(b < a for a, b in pairwise(since)) and since[-2] <= FALLEN * single
+    if len(values) < MANY and falls and since[-1] <= NOTHING * single:
         return single, since[-1], True
     width = max(2, len(values) // 6)
     best = max((values[at : at + width] for at in range(0, len(values) - width + 1, width)), key=fmean)

@@ -183,7 +183,7 @@ class Chances:
     """How often failed runs with a log's signs failed by each cause."""
 
     of: Mapping[str, float]  # cause -> chance
-    by: Mapping[str, Sequence[str]]  # cause -> the log's signs that speak for it, the clearest first
+    by: Mapping[str, Sequence[str]]  # cause -> the log's signs that speak for it, of each column the clearest, in order
     usual: Counter[str]  # cause -> how many of all runs had it
     runs: int  # of all
 
@@ -209,7 +209,8 @@ def chances(case: Case, runs: Sequence[PublicRun]) -> Chances:
         says = {sign: _says(among[sign], count, spread[sign], len(runs), is_there=sign in has) for sign in spread}
         log_odds = math.log((count + 0.5) / (len(runs) - count + 0.5)) + WEIGHED * math.fsum(says.values())
         of[cause] = 1 / (1 + math.exp(-log_odds))
-        by[cause] = sorted((sign for sign in has if says.get(sign, 0.0) > 0), key=lambda sign: (-says[sign], sign))
+        clearest = sorted((sign for sign in has if says.get(sign, 0.0) > 0), key=lambda sign: (-says[sign], sign))
+        by[cause] = list({sign.partition(":")[0]: sign for sign in reversed(clearest)}.values())[::-1]  # one a column
     return Chances(of=of, by=by, usual=usual, runs=len(runs))
 
 
@@ -244,15 +245,19 @@ def leads(case: Case, like: Chances, findings: Sequence[Finding], aside: Sequenc
 
 def _lead(cause: str, like: Chances, *, rises: bool) -> Finding:
     chance, usual = like.of[cause], like.usual[cause]
-    rarer = ", so no more often than usual" if chance * like.runs <= usual else ""
+    usually = usual / like.runs
     where = " (the training reward rises: it would be on held-out prompts)" if cause == "no-gain" and rises else ""
-    signs_for = f" ({', '.join(like.by[cause][:SHOWN])})" if like.by[cause] else ""
+    for_it = (
+        f"; what speaks most for it: {', '.join(like.by[cause][:SHOWN])}" if like.by[cause] and chance > usually else ""
+    )
+    rarer = "" if chance > usually else ", so no more often than usual"
     return Finding(
         id=cause,
         severity="info",
         summary=(
-            f"if this run failed{where}: of failed public runs with such signs{signs_for} about {chance:.0%} had this "
-            f"cause by what their authors say ({usual} of all {like.runs}{rarer}); nothing in this log says so itself"
+            f"if this run failed{where}: about {chance:.0%} of failed public runs with such a log had this cause by "
+            f"what their authors say ({usual} of all {like.runs}, {usually:.0%}{rarer}){for_it}; nothing in this log "
+            "says so itself"
         ),
         evidence={"chance": round(chance, 3), "runs": like.runs, "runs_with_this_cause": usual},
         advice=f"log what would show it: docs/rules.md, {cause}",

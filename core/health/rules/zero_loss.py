@@ -23,6 +23,7 @@ APART = 1.5  # times: a KL that varies less shows no ratio
 ENOUGH = 20  # steps
 FEW = 3  # rows that show a ratio
 MOSTLY = 0.5  # of the gradients are not 0
+ALONE = frozenset({"step", "update", "loss", "policy/loss", "learning_rate", "epoch"})  # they tell nothing of a loss
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +42,7 @@ def zero_loss(case: Case) -> Sequence[Finding]:
 
     Severity: info (certain from 20 steps on, or where beta x kl equals the loss; else strong, moderate for fewer than
     three rows or without a gradient norm) where the gradient is not 0; info (weak) where a log of three rows or more
-    has no rewards and no gradients, which would tell; warning where the gradient is 0 on every row (certain from 20
+    has nothing but losses and rates; warning where the gradient is 0 on every row (certain from 20
     steps on, else moderate); info (moderate) then where all groups are known to be dead, which is the cause.
 
     Means: the loss is 0, about 1e-8, or beta times the KL. At a ratio of 1 (each rollout learned from once) the policy
@@ -79,7 +80,8 @@ def zero_loss(case: Case) -> Sequence[Finding]:
     if (not none and kl_loss is None) or ours or _no_signal(rows):
         return ()
     if not norms and not _signal(rows):
-        return (_alone(rows, steps),) if none and len(rows) >= FEW and not values_of(rows, "reward/mean") else ()
+        alone = {name for row in rows for name in row} <= ALONE
+        return (_alone(rows, steps),) if none and alone and len(rows) >= FEW else ()
     if sum(map(bool, norms)) < MOSTLY * len(norms):
         return ()
     return (_by_construction(column, rows, steps, kl_loss),)

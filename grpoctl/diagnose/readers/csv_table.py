@@ -45,12 +45,16 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+\s*%?")
 _EXACT = ("step", "update", *TOO_SMALL)
 _ROUND_TO, _SHOWN_BY = range(1, 6), 5  # decimals; rows that show that there are no more
 _LONG = (  # columns of a table with a line for each value: the metric's name, its step, the value
-    frozenset({"metric", "metric_name", "tag", "key", "variable"}),
-    frozenset(STEPS),
-    frozenset({"value", "metric_value"}),
+    ("metric", "metric_name", "tag", "key", "variable"),
+    STEPS,
+    ("value", "metric_value"),
 )
-_OF_RUNS = frozenset({"run", "run_name", "run_id", "run_uuid", "experiment", "experiment_name", "seed", "source"})
-_CELLS = 10_000_000  # of a table that was turned
+_OF_RUNS = frozenset({"run", "run_name", "run_id", "run_uuid", "experiment", "experiment_name", "seed"})
+_SPLITS = frozenset(
+    {"train", "training", "eval", "evaluation", "val", "valid", "validation", "test", "dev", "held-out"}
+)
+_OF_TIME = re.compile(r"(?:relative_|wall_?)?time(?:_\(.*\))?|_?timestamp|_runtime")
+_LONGEST_LIST = 200  # characters
 _EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none"})
 
 
@@ -75,7 +79,7 @@ class _Csv:
         path = source.path
         assert path is not None  # knows() came first
         notes: list[str] = []
-        table = _of_tag(_of_dashboard(_of_long(read_table(path, notes), source.columns)))
+        table = _of_tag(_of_dashboard(_of_long(read_table(path, notes), source.columns, notes)))
         names = _metrics_of_columns(table, source)
         rows, more = _rows(table, names)
         if lost := _rounded_away(rows):
@@ -106,55 +110,99 @@ class _Csv:
 READER = _Csv()
 
 
-def _of_long(table: Table, mapped: Mapping[str, str]) -> Table:
+def _of_long(table: Table, mapped: Mapping[str, str], notes: list[str]) -> Table:
     """The table with a column for each metric, where it has a line for each value: run_name, metric, step, value.
 
-    As it stands where one of its columns is mapped. Raises SpecError for lines of several runs, and for more cells than
-    a table has.
+    As it stands where one of its columns is mapped. Metrics that nobody reads are left out, with a note. Raises
+    SpecError for lines of several runs.
     """
     if not _is_long(table.header) or not mapped.keys().isdisjoint(table.header):
         return table
-    places = [next(at for at, name in enumerate(map(_plain, table.header)) if name in names) for names in _LONG]
-    named, numbered, valued = places
-    for at, column in enumerate(table.header):
-        runs = {cells[at]: None for _, cells in table.rows} if _plain(column) in _OF_RUNS else {}
-        if len(runs) > 1:
-            raise SpecError(f"{_several(list(runs))}: keep the lines of one ({column})", file=table.path)
-    metrics = list(dict.fromkeys(cells[named].strip() for _, cells in table.rows))
-    by_step: dict[str, tuple[int, dict[str, str]]] = {}
-    for line, cells in table.rows:
-        by_step.setdefault(cells[numbered].strip(), (line, {}))[1][cells[named].strip()] = cells[valued]
-    if len(metrics) >= _COLUMNS or len(metrics) * len(by_step) > _CELLS:
-        what = f"{len(metrics)} metrics at {len(by_step)} steps"
-        raise SpecError(f"has {what}: leave out lines of metrics that no rule reads", file=table.path)
-    ordered = sorted(by_step.items(), key=lambda one: _number(one[0]) or 0.0)  # the lines are one metric after another
-    rows = [(line, [step, *(told.get(metric, "") for metric in metrics)]) for step, (line, told) in ordered]
+    named, numbered, valued = _places(table.header)
+    _refuse_several(table, named, numbered, valued)
+    known = [row for row in table.rows if name_of(row[1][named].strip()) or row[1][named].strip() in mapped]
+    if not known:
+        some = ", ".join(dict.fromkeys(cells[named].strip() for _, cells in itertools.islice(table.rows, _ROWS)))
+        raise SpecError(f"no metric is known ({some[:_LONGEST_LIST]})", file=table.path)
+    by_step: dict[int | str, tuple[int, dict[str, str]]] = {}
+    again = stepless = 0
+    for line, cells in known:
+        metric, step, value = (cells[place].strip() for place in (named, numbered, valued))
+        if not step or not math.isfinite(_number(step) or 0.0):
+            stepless += 1
+            continue
+        count = whole(step)
+        told = by_step.setdefault(step if count is None else count, (line, {}))[1]
+        again += told.get(metric, value) != value
+        told[metric] = value
+    lost = {"lines of metrics that no rule reads": len(table.rows) - len(known), "lines without a step": stepless}
+    notes += [f"{count} {what} are left out" for what, count in lost.items() if count]
+    notes += [f"{again} lines tell another value of a metric and step: the last one stands"] if again else []
+    metrics = list(dict.fromkeys(cells[named].strip() for _, cells in known))
+    steps = list(by_step)
+    if all(isinstance(step, int) for step in steps):  # the lines are one metric after another
+        steps.sort()
+    rows = [
+        (by_step[step][0], [str(step), *(by_step[step][1].get(metric, "") for metric in metrics)]) for step in steps
+    ]
     return replace(table, header=[_STEP, *metrics], rows=rows)
 
 
-def _is_long(columns: Iterable[str]) -> bool:
-    """Whether a table of these columns has a line for each value of a metric."""
+def _is_long(columns: Sequence[str]) -> bool:
+    """Whether a table of these columns has a line for each value: a name, a step, a value, no metric beside them."""
     plain = {*map(_plain, columns)}
-    return all(len(plain & names) == 1 for names in _LONG)
+    if any(plain.isdisjoint(names) for names in _LONG):
+        return False
+    beside = [column for at, column in enumerate(columns) if at not in _places(columns) and not _numbers_rows(column)]
+    return all(name_of(column) is None for column in beside)
 
 
-def _several(runs: Sequence[str]) -> str:
-    """That there are several runs, and what they are called."""
-    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
-    return f"has {len(runs)} runs ({', '.join(run[:_LONG_CELL] for run in runs[:_NAMED])}{more})"
+def _places(columns: Sequence[str]) -> list[int]:
+    """Where a long table has the metric's name, its step (of several counts the first of STEPS), the value."""
+    plain = [_plain(column) for column in columns]
+    return [plain.index(next(name for name in names if name in plain)) for names in _LONG]
+
+
+def _refuse_several(table: Table, named: int, numbered: int, valued: int) -> None:
+    """Raises SpecError where another column tells lines of one metric and step apart: a run, a split, an agent."""
+    aside = {named, numbered, valued, *(at for at, name in enumerate(map(_plain, table.header)) if "time" in name)}
+    others = [at for at in range(len(table.header)) if at not in aside and not _numbers_rows(table.header[at])]
+    first: dict[tuple[str, str], list[str]] = {}
+    apart: set[int] = set()
+    for _, cells in table.rows:
+        before = first.setdefault((cells[named], cells[numbered]), cells)
+        apart |= {at for at in others if before is not cells and cells[at] and before[at] and cells[at] != before[at]}
+    for at in others:
+        kinds = list(dict.fromkeys(cells[at] for _, cells in table.rows if cells[at].strip()))
+        is_of_runs = _plain(table.header[at]) in _OF_RUNS and len(kinds) > 1
+        if is_of_runs or (at in apart and len(kinds) < len(table.rows)):
+            what = "runs" if is_of_runs else f"kinds of lines by {table.header[at]}"
+            raise SpecError(f"{_several(kinds, what)}: keep those of one ({table.header[at]})", file=table.path)
+
+
+def _several(kinds: Sequence[str], what: str = "runs") -> str:
+    """That there are several, and what they are called."""
+    more = f" and {len(kinds) - _NAMED} more" if len(kinds) > _NAMED else ""
+    return f"has {len(kinds)} {what} ({', '.join(kind[:_LONG_CELL] for kind in kinds[:_NAMED])}{more})"
 
 
 def _runs_of(columns: Iterable[str]) -> list[str]:
     """The runs that W&B's exports put before each column (`RUN - train/reward`); [] where a column has none."""
-    runs = {column.rpartition(" - ")[0]: None for column in columns if not _numbers_rows(column)}
+    runs = {column.rpartition(" - ")[0]: None for column in columns if not _is_place(column)}
     return [] if "" in runs else list(runs)
 
 
+def _is_place(column: str) -> bool:
+    """Whether a column says where in the run a row stands: by a step, or by a time."""
+    return _numbers_rows(column) or _OF_TIME.fullmatch(_plain(column)) is not None
+
+
 def _several_runs_of(columns: Sequence[str]) -> list[str]:
-    """The runs of a panel that shows a metric of several; [] where it is of one, or the names are no runs' metrics."""
-    runs, shown = _runs_of(columns), [column.rpartition(" - ")[2] for column in columns if not _numbers_rows(column)]
-    alike = len(set(shown)) < len(shown) and all(name_of(name) is not None for name in shown)
-    return runs if len(runs) > 1 and alike else []
+    """The runs of a panel that shows a metric of several; [] where it is of one, or the names are of splits."""
+    runs = _runs_of(columns)
+    shown = Counter(column.rpartition(" - ")[2] for column in columns if not _is_place(column))
+    alike = any(count > 1 and name_of(name) is not None for name, count in shown.items())
+    return runs if len(runs) > 1 and alike and _SPLITS.isdisjoint(map(_plain, runs)) else []
 
 
 def _plain_names(columns: list[str]) -> list[str]:

@@ -57,7 +57,7 @@ _STAGES = _BEFORE | {
     "final", "after", "peak", "now", "early training", "mid training", "late training", "after training", "at start",
     "at end", "early steps", "late steps", "first steps", "last steps",
 }  # fmt: skip
-_UNTRAINED = frozenset({"base", "baseline", "sft", "untrained", "pretrained"})
+_UNTRAINED = frozenset({"base", "baseline", "sft", "untrained", "pretrained", "start"})
 _BY_REWARDS = frozenset({"grpo", "rl", "ppo", "dapo", "gspo", "rloo", "rlvr", "rft", "dpo", "reinforce"})
 _FEW_WORDS = 4  # of a stage's label
 _STAGE_WORDS = frozenset({
@@ -160,14 +160,16 @@ def steps_of_label(text: str) -> tuple[int, int] | None:
 def _spans(labels: Sequence[str]) -> list[tuple[int, int] | None]:
     """What each label stands for; where none says it, the steps in their remarks (`early (step 5)`), if in order.
 
-    Beside checkpoints (`GRPO 100 steps`) a model that was not trained by rewards (`+ SFT`) is the run's start.
+    Before checkpoints (`GRPO 100 steps`) a model that was not trained by rewards (`+ SFT`) is the run's start.
     """
     told = [steps_of_label(label) for label in labels]
     if not any(map(_is_later, told)) and _rise(counted := [_steps_at_the_end(label) for label in labels]):
         told = counted
     if any(map(_is_later, told)):
+        first = next(at for at, span in enumerate(told) if _is_later(span))
         return [
-            (0, 0) if span is None and _is_untrained(label) else span for label, span in zip(labels, told, strict=True)
+            (0, 0) if span is None and at < first and _is_untrained(labels[at]) else span
+            for at, span in enumerate(told)
         ]
     if any(told):
         return told
@@ -198,18 +200,34 @@ def _rise(spans: Sequence[tuple[int, int] | None]) -> bool:
 
 
 def _is_untrained(label: str) -> bool:
-    """Whether a label names the model that training by rewards began with, or one before it."""
-    words = frozenset(re.findall(r"[^\W\d_]+", _plain(label[:_LONGEST])))
-    return not words.isdisjoint(_UNTRAINED) and words.isdisjoint(_BY_REWARDS)
+    """Whether a label names the model that training by rewards began with: `SFT baseline`, `Qwen3-0.6B-Base`."""
+    words = re.findall(r"[^\W\d_]+", _plain(label[:_LONGEST]))
+    named = bool(words) and (words[0] in _UNTRAINED or words[-1] == "base")
+    return named and _BY_REWARDS.isdisjoint(words)
 
 
 def _of_first_run(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> list[tuple[int, int] | None]:
-    """What labels stand for; of several runs' checkpoints (`strict, step 1`, `async, step 1`) those of the first."""
-    names = [" ".join(re.sub(r"\d+", " ", _plain(label[:_LONGEST])).split()) for label in labels]
-    first = next((name for name, span in zip(names, told, strict=True) if _is_later(span)), "")
-    if _rise(told):
+    """What labels stand for; of several runs' checkpoints (`strict, step 1`, `async, step 1`) those of the first.
+
+    Several runs: every checkpoint has a name beside its step, and the steps of each name rise.
+    """
+    runs: dict[str, list[tuple[int, int]]] = {}
+    names = [_without_step(label) for label in labels]
+    for name, span in zip(names, told, strict=True):
+        if span is not None and _is_later(span):
+            runs.setdefault(name, []).append(span)
+    if len(runs) < 2 or "" in runs or not all(map(_rise, runs.values())):
         return list(told)
+    first = next(iter(runs))
     return [span if name == first or not _is_later(span) else None for name, span in zip(names, told, strict=True)]
+
+
+def _without_step(label: str) -> str:
+    """What is left of a checkpoint's label without its step: the run's name, if it has one."""
+    plain = _plain(label[:_LONGEST])
+    for step in (_STEP_INSIDE, _STEPS_COUNTED):
+        plain = step.sub(" ", plain)
+    return "" if _STEP_LABEL.fullmatch(plain.strip()) else " ".join(re.findall(r"[^\W_]+", plain))
 
 
 def _count(number: str, unit: str) -> int | None:

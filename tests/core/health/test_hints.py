@@ -184,6 +184,17 @@ def test_an_entropy_that_rises() -> None:
     assert entropy_rises(case({"entropy": [0.8, 0.4, 0.3]})) is None
 
 
+def test_a_course_that_falls_to_nothing_in_turn_is_lost() -> None:
+    falls = [0.03, 0.22, 0.37, 0.39, 0.46, 0.44, 0.27, 0.002]
+    found = lost_its_best(case({REWARD: falls}))
+    assert found is not None
+    assert (found.id, found.evidence["best"], found.evidence["last"]) == ("policy-collapse", 0.46, 0.002)
+    assert lost_its_best(case({REWARD: [*falls[:-1], 0.05]})) is None  # a tenth is left
+    assert lost_its_best(case({REWARD: [*falls[:-2], 0.36, 0.002]})) is None  # one last row
+    assert lost_its_best(case({REWARD: [*falls[:-3], 0.27, 0.27, 0.002]})) is None  # not lower each time
+    assert lost_its_best(case({REWARD: [0.5] * 5 + [0.0]})) is None
+
+
 def test_shorter_answers_for_the_same_reward() -> None:
     log = {"completions/length": [300.0, 200.0, 100.0], REWARD: [0.5, 0.5, 0.5]}
     assert shorter_for_the_same(case(log)) is not None

@@ -56,7 +56,7 @@ def test_a_chance_is_tempered_naive_bayes_of_signs_that_are_there_and_that_are_n
     odds = 2.5 / 2.5 * (among / others) ** WEIGHED  # "q" is as usual among both
     assert like.of["noise"] == pytest.approx(odds / (1 + odds))
     assert like.odds("noise") == pytest.approx(odds)
-    assert like.by["noise"] == ["kl: above 0.1"]
+    assert like.by["noise"] == ["kl: above 0.1"]  # the clearest of its column
     lacking = chances(Case(rows=[{"step": 1, "kl": 0.01}]), runs)
     odds = ((1 - among) / (1 - others)) ** WEIGHED
     assert lacking.of["noise"] == pytest.approx(odds / (1 + odds))
@@ -76,9 +76,12 @@ def test_leads_are_what_runs_like_it_failed_by() -> None:
     assert [(one.id, one.severity, one.certainty) for one in found] == [
         ("dead-groups", "info", "lead"), ("no-gain", "info", "lead")
     ]  # fmt: skip
-    assert found[0].summary.startswith("if this run failed: of failed public runs with such signs (20 rows or fewer, ")
     chance = chances(case, known(signs(case))).of["dead-groups"]
-    assert f"about {chance:.0%} had this cause by what their authors say (6 of all 30)" in found[0].summary
+    assert found[0].summary == (
+        f"if this run failed: about {chance:.0%} of failed public runs with such a log had this cause by what their "
+        "authors say (6 of all 30, 20%); what speaks most for it: 20 rows or fewer, groups of 3 or 4, kl; nothing in "
+        "this log says so itself"
+    )
     assert found[0].evidence == {"chance": round(chance, 3), "runs": 30, "runs_with_this_cause": 6}
 
 
@@ -160,7 +163,7 @@ def test_a_lead_says_how_usual_its_cause_is() -> None:
     noisy, cut = (PublicRun(source="a", causes=frozenset({cause}), signs=has) for cause in ("noise", "truncation"))
     unlike = [run("noise", "x")] * 70 + [run("dead-run", "x")] * 5
     (lead,) = leads(flat(), [*[noisy] * 25, *unlike])
-    assert "(95 of all 100)" in lead.summary
+    assert "(95 of all 100, 95%)" in lead.summary
     found = {one.id: one for one in leads(flat(), [*[noisy] * 5, *[cut] * 5, *unlike[:70]])}
-    assert "(75 of all 80, so no more often than usual)" in found["noise"].summary
-    assert "(5 of all 80)" in found["truncation"].summary
+    assert "(75 of all 80, 94%, so no more often than usual); nothing" in found["noise"].summary
+    assert "(5 of all 80, 6%); what speaks most for it: " in found["truncation"].summary

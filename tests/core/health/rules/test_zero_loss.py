@@ -51,6 +51,9 @@ def test_without_a_norm_rewards_must_differ_or_nothing_tells() -> None:
     assert graded(bare) == [("info", "weak")]  # by construction, or nothing is learned
     assert graded(bare[:2]) == []
     assert graded([{**row, "reward/mean": 0.5} for row in bare]) == []
+    assert graded([{**row, "policy/clip_share": 0.1} for row in bare]) == []
+    assert graded([{**row, "grad_norm": None} for row in bare]) == []  # it was logged, and is no number
+    assert graded([{**row, "learning_rate": 1e-6} for row in bare]) == [("info", "weak")]
     assert graded([{**row, "loss": 1e-3} for row in bare]) == []
     assert graded([{**row, "reward/std": 0.4} for row in bare]) == [("info", "moderate")]
     assert graded([{**row, "reward/std": 0.0} for row in bare]) == []

@@ -396,6 +396,8 @@ def test_a_table_of_evaluations_goes_before_sentences_around_it(tmp_path: Path) 
     assert [(row["step"], row["eval/reward"]) for row in found.case.rows] == [(n, n / 100) for n in range(10, 15)]
     few = read(tmp_path, said + table.partition("| 11")[0])  # one evaluation says no more than the sentences
     assert any("reward/mean" in row for row in few.case.rows)
+    lines = "".join(f"step={n} loss=0.{n} kl=0.01 grad_norm=0.5\n" for n in range(1, 10))
+    assert len(read(tmp_path, lines + table).case.rows) == 9  # a course of training, and its evaluations
 
 
 def test_names_of_tinker(tmp_path: Path) -> None:

@@ -259,21 +259,51 @@ def test_a_line_for_each_value_is_a_row_for_each_step(tmp_path: Path) -> None:
     assert [(row["step"], row.get("eval/reward"), row.get("entropy")) for row in rows] == [
         (0, 0.25, None), (5, None, 1.5), (10, 0.5, 1.25)
     ]  # fmt: skip
-    tagged = read(tmp_path, "step,tag,value,wall_time\n2,reward,0.5,1\n1,reward,0.25,1\n2,kl,0.01,1\n2,reward,0.75,2\n")
-    assert [(row["step"], row["reward/mean"], row.get("kl")) for row in tagged.case.rows] == [
+    text = "step,tag,value,wall_time\n2,reward,0.5,1\n1,reward,0.25,1\n2,kl,0.01,1\n2,reward,0.75,2\n"
+    assert [(row["step"], row["reward/mean"], row.get("kl")) for row in read(tmp_path, text).case.rows] == [
         (1, 0.25, None), (2, 0.75, 0.01)  # the last that is told of a step
     ]  # fmt: skip
 
 
 def test_lines_of_several_runs_are_not_made_one(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"has 2 runs \(a, b\): keep the lines of one \(run_name\)"):
+    with pytest.raises(SpecError, match=r"has 2 runs \(a, b\): keep those of one \(run_name\)"):
         read(tmp_path, LONG + "b,eval/reward,0,0.25\n")
+    split = "metric,split,step,value\nreward,train,1,0.5\nreward,eval,1,0.25\nkl,train,1,0.1\n"
+    with pytest.raises(SpecError, match=r"has 2 kinds of lines by split \(train, eval\): keep those of one \(split\)"):
+        read(tmp_path, split)
+    assert read(tmp_path, split.replace("eval,1", "eval,2")).case.rows  # no line tells the same again
 
 
-def test_a_long_table_has_no_more_cells_than_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grpoctl.diagnose.readers.csv_table._CELLS", 5)
-    with pytest.raises(SpecError, match="has 2 metrics at 3 steps: leave out lines"):
-        read(tmp_path, LONG)
+def test_what_a_long_table_leaves_out_is_said(tmp_path: Path) -> None:
+    text = (
+        "metric,step,value,wall_time\nreward,1,0.5,1\nreward,,0.6,2\nreward,nan,0.6,2\nreward,1,0.75,3\nwarmth,1,5,3\n"
+    )
+    found = read(tmp_path, text)
+    assert [row["reward/mean"] for row in found.case.rows] == [0.75]
+    assert [note for note in found.notes if "line" in note] == [
+        "1 lines of metrics that no rule reads are left out",
+        "2 lines without a step are left out",
+        "1 lines tell another value of a metric and step: the last one stands",
+    ]
+    with pytest.raises(SpecError, match=r"no metric is known \(warmth\)"):
+        read(tmp_path, "metric,step,value\nwarmth,1,5\n")
+
+
+def test_steps_of_a_long_table_that_are_no_whole_numbers_stay_in_their_order(tmp_path: Path) -> None:
+    lines = "".join(
+        f'{metric},"{step}",0.{step[0]}\n' for metric in ("reward", "kl") for step in ("900", "1,000", "2,000")
+    )
+    rows = read(tmp_path, "metric,step,value\n" + lines).case.rows
+    assert [(row["reward/mean"], row["kl"]) for row in rows] == [(0.9, 0.9), (0.1, 0.1), (0.2, 0.2)]
+    mixed = read(tmp_path, "metric,step,value\nreward,12,0.5\nreward,2,0.4\nkl,12.0,0.1\n").case.rows
+    assert [(row["step"], row["reward/mean"], row.get("kl")) for row in mixed] == [(2, 0.4, None), (12, 0.5, 0.1)]
+
+
+def test_a_table_with_metrics_beside_a_value_is_no_long_one(tmp_path: Path) -> None:
+    rows = read(tmp_path, "key,step,value,reward\nk1,1,1.5,0.25\nk2,2,1.5,0.5\n").case.rows
+    assert [row["reward/mean"] for row in rows] == [0.25, 0.5]
+    counted = read(tmp_path, "metric,iteration,step,value\nreward,1,10,0.5\nreward,2,20,0.25\n").case.rows
+    assert [(row["step"], row["reward/mean"]) for row in counted] == [(10, 0.5), (20, 0.25)]
 
 
 def test_a_mapped_column_of_a_long_table_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -288,3 +318,7 @@ def test_a_panel_of_several_runs_is_told(tmp_path: Path) -> None:
     file = tmp_path / "table.csv"
     asked = Source(name="table.csv", path=file, columns={"p30 - train/reward": "reward/mean"})
     assert READER.read(asked).case.rows[0]["reward/mean"] == 0.4
+    with pytest.raises(SpecError, match=r"has 2 runs \(a, b\)"):
+        read(tmp_path, "Relative Time (Process),a - reward,b - reward,a - warmth,b - warmth\n1,0.5,0.5,1,1\n")
+    splits = read(tmp_path, "Step,train - reward,eval - reward\n1,0.5,0.25\n").case.rows
+    assert (splits[0]["reward/mean"], splits[0]["eval/reward"]) == (0.5, 0.25)

@@ -329,6 +329,31 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
             {"step": 200, "reward/mean": 0.51, "kl": 0.2},
         ],
     ),
+    "checkpoints of two models, each with its start: those of the first": (
+        "| run | reward | KL |\n|---|---|---|\n| Qwen 0.5B base | 0.1 | 0 |\n| Qwen 0.5B GRPO step 100 | 0.2 | 0.1 |\n"
+        "| Qwen 0.5B GRPO step 200 | 0.3 | 0.2 |\n| Qwen 7B base | 0.5 | 0 |\n| Qwen 7B GRPO step 100 | 0.6 | 0.3 |\n"
+        "| Qwen 7B GRPO step 200 | 0.7 | 0.4 |\n",
+        [
+            {"step": 1, "reward/mean": 0.1, "kl": 0.0},
+            {"step": 100, "reward/mean": 0.2, "kl": 0.1},
+            {"step": 200, "reward/mean": 0.3, "kl": 0.2},
+        ],
+    ),
+    "steps of one run that are spelt otherwise": (
+        "| | reward | KL |\n|---|---|---|\n| 100 | 0.4 | 0.1 |\n| 200 | 0.3 | 0.1 |\n| 200 (resumed) | 0.3 | 0.2 |\n"
+        "| 1k | 0.2 | 0.3 |\n| step 1,500 | 0.0 | 9 |\n",
+        [
+            {"step": 100, "reward/mean": 0.4, "kl": 0.1},
+            {"step": 200, "reward/mean": 0.3, "kl": 0.2},
+            {"step": 1000, "reward/mean": 0.2, "kl": 0.3},
+            {"step": 1500, "reward/mean": 0.0, "kl": 9.0},
+        ],
+    ),
+    "other models behind checkpoints, and before them": (
+        "| | reward | KL |\n|---|---|---|\n| GPT-4o baseline | 0.9 | 0 |\n| 100 | 0.4 | 0.1 |\n| 200 | 0.5 | 0.1 |\n"
+        "| 300 | 0.6 | 0.1 |\n| SFT model | 0.38 | 0 |\n",
+        [{"step": 100 * n, "reward/mean": 0.3 + 0.1 * n, "kl": 0.1} for n in (1, 2, 3)],
+    ),
     "checkpoints in columns of spaces": (
         "  checkpoint          pass@1   pass@8\n  Qwen3-0.6B-Base      31.1%    76.9%\n"
         "  sft                  28.3%    74.5%\n"
