@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, Row, steps_of
+from core.health.finding import Decider, Finding, Row, Severity, steps_of
 from core.health.statistics import chance_above, series, trend
 from core.health.steps import ends_of, number, reward_gain, solved, values_of
 
@@ -59,8 +59,8 @@ def runaway(case: Case) -> Sequence[Finding]:
 
     ## grad-explosion
 
-    Severity: error (strong; moderate with two to five rows where the reward fell to half or less); warning (weak) with
-    as few rows otherwise.
+    Severity: error (strong; moderate with two to five rows where the reward fell to half or less); with as few rows
+    otherwise warning (weak), info (weak) where the reward rose.
 
     Means: gradients grew by two orders of magnitude and stayed there (`numerical`: they ended in no number).
 
@@ -192,9 +192,11 @@ def _gradient(rows: Sequence[Row]) -> Finding | None:
     first = next((step for step, norm in norms if norm >= far and norm > median(start)), 0)
     early, late = ends_of(rows, "reward/mean", least=2)
     fell = bool(early) and fmean(late) <= fmean(early) / 2
+    gain = reward_gain(rows)
+    of_few: Severity = "error" if fell else "info" if gain is not None and gain[2] else "warning"
     return Finding(
         id="grad-explosion",
-        severity="warning" if few and not fell else "error",
+        severity=of_few if few else "error",
         summary=f"the gradient norm grew from {median(start):.3g} to {median(end):.3g} for good from step {first}",
         evidence={"grad_norm_start": median(start), "grad_norm_end": median(end), "first_step": first},
         advice="a smaller learning rate, and max_grad_norm; what else changed on that step names the cause",

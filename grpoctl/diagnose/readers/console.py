@@ -36,7 +36,7 @@ _A_HEAD = 4  # lines of one kind: a configuration that several processes print i
 _BY_ORDER = "the log has no step numbers: a row is counted as one step"
 _OWN_STEPS = "steps are the log's own"
 _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end do not follow each other
-_TWICE, _MORE = 2, 5  # times as many rows as lines, and as lines with rewards, are in a table
+_TWICE = 2  # times as many rows with rewards as lines, and more than that as lines with rewards, are in a table
 _MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
 _KINDS = 4  # of dictionaries that make one step
 _CLOSEST = 0.01  # epochs: older versions round to two decimals, and one row has no neighbour
@@ -286,7 +286,7 @@ def _is_aside(said: Sequence[Logged], log: _Log) -> bool:
     table = log.logged["table"]
     rewarded = _rewarded(log, table, held_out=True)
     lines = sum(bool(entry.cells) for entry in said)
-    return rewarded >= _TWICE * lines and rewarded >= _MORE * max(1, _rewarded(log, said, held_out=True))
+    return rewarded >= _TWICE * lines and rewarded > _TWICE * max(1, _rewarded(log, said, held_out=True))
 
 
 def _in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> list[Logged]:

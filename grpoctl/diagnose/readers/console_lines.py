@@ -73,8 +73,15 @@ _BY_STEP = re.compile(  # and how many, where brackets say so
     r"[ _](?:by|per|over|each)[ _](?:the )?(?:training )?steps?(?:\s*\((?P<count>[^()]*?)(?: steps)?\))?\**\s*[:=]",
     re.I,
 )
+_AT_STEP = re.compile(  # 61.1% (30), 0.22 (Step 1)
+    rf"\**[~≈]?(?P<value>(?<![\w./-]){_NUMBER})\**\s*\((?:at\s)?(?P<word>step\s?)?(?P<step>\d{{1,7}})\)\**",
+    re.IGNORECASE,
+)
+_THEN = re.compile(r"\s*(?:->|→|=>|⇒|,|;|·|then)\s*")  # between two such
 _BETWEEN = re.compile(r",\s+|\s*(?:->|→|⇒)\s*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+_REMARK_AT_END = re.compile(r"\s*\([^()]*\)\s*\Z")
+_EVALUATED = frozenset({"eval", "val", "validation", "evaluation"})  # a score, where values at steps follow
 _FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters before it
 _HAS_ARROW = re.compile(r"\d\**\s*(?:->|→|=>|⇒)")
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
@@ -192,7 +199,10 @@ class LineParser:
         if "," in held:  # a dictionary that was cut off: what is whole of it
             yield from self._dictionaries(self._number, held.rpartition(",")[0] + "}")
         stretches, self._stretches = self._stretches, {}
-        if self._has_metric(stretches):
+        placed = {name: stretch for name, stretch in stretches.items() if stretch.steps}
+        if self._has_metric(placed):
+            yield from _at_their_steps(placed)
+        elif self._has_metric(stretches):
             line = min(stretch.line for stretch in stretches.values())
             values = {name: stretch.values for name, stretch in stretches.items()}
             rows = stretched(values)
@@ -460,14 +470,43 @@ class LineParser:
         for match in _FROM_TO.finditer(text) if "from " in text and len(text) < _LONGEST_HEADER else ():
             if (known_name := self._any_known(match["name"].split())) is not None:
                 stretches.setdefault(known_name, [_value_of(match["first"]), _value_of(match["last"])])
-        if (course := self._course_in(text)) is not None:
-            of_steps = _BY_STEP.search(text)
-            each = of_steps is not None and of_steps["count"] in (None, str(len(course[1])))
-            self._note_stretch(number, *course, each=each)
+        if self._note_placed(number, text) or self._note_course(number, text):
             return {}
         if stretches:
             self._note_stretches(number, text, named, stretches)
         return named
+
+    def _note_placed(self, number: int, text: str) -> bool:
+        """Remembers `Eval: 3.1% (0) -> 45.0 (10) -> 61.1 (30)`: values at their steps; whether there are any."""
+        runs: list[list[re.Match[str]]] = []
+        for match in _AT_STEP.finditer(text) if "(" in text and len(text) < _LONGEST_HEADER else ():
+            follows = bool(runs) and _THEN.fullmatch(text, runs[-1][-1].end(), match.start()) is not None
+            if follows and int(match["step"]) > int(runs[-1][-1]["step"]):
+                runs[-1].append(match)
+            else:
+                runs.append([match])
+        before, found = 0, False
+        for run in runs:
+            head, before = text[before : run[0].start()], run[-1].end()
+            words = _REMARK_AT_END.sub("", head.rstrip(" *:=|")).replace("*", " ").split()[-4:]
+            name = self._any_known(words) or ("eval reward" if words and words[-1].lower() in _EVALUATED else None)
+            if name is None or len(run) < (2 if run[0]["word"] else _FEWEST_VALUES):
+                continue
+            percent = any(match["value"].endswith("%") for match in run)
+            values = [_value_of(match["value"].rstrip("%") + "%" * percent) for match in run]
+            steps = tuple(int(match["step"]) for match in run)
+            self._stretches.setdefault(name, Stretch(line=number, values=tuple(values), steps=steps))
+            found = True
+        return found
+
+    def _note_course(self, number: int, text: str) -> bool:
+        """Remembers a list of a metric's values along the run; whether the line has one."""
+        if (course := self._course_in(text)) is None:
+            return False
+        of_steps = _BY_STEP.search(text)
+        each = of_steps is not None and of_steps["count"] in (None, str(len(course[1])))
+        self._note_stretch(number, *course, each=each)
+        return True
 
     def _course_in(self, text: str) -> tuple[str, list[float | None]] | None:
         """The metric whose values along the run a line lists, and these; None where it lists none."""
@@ -569,6 +608,17 @@ class LineParser:
             self.unread[names] = replace(self.unread[names], count=self.unread[names].count + 1)
         elif len(self.unread) < _MOST_SHAPES:
             self.unread[names] = Unread(line=number, text=harmless(" ".join(text.split()))[:_SHOWN])
+
+
+def _at_their_steps(placed: Mapping[str, Stretch]) -> Iterator[Logged]:
+    """A row for each step that values are told of."""
+    by_step: dict[int, Cells] = {}
+    for name, stretch in placed.items():
+        for step, value in zip(stretch.steps, stretch.values, strict=True):
+            by_step.setdefault(step, {})[name] = value
+    line = min(stretch.line for stretch in placed.values())
+    for step in sorted(by_step):
+        yield Logged(line=line, form="stretches", cells=by_step[step], step=step)
 
 
 def without_prefix(text: str) -> str:

@@ -19,6 +19,7 @@ _DECIMAL = re.compile(r"\s[-+]?\d*\.\d+\s*%?\s*\Z")  # `eval reward 0.5`
 _VALUED = re.compile(r"\s[-+]?\d")  # `reward 0.12`: a name with its value
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CHINESE = {  # and Japanese
+    "零方差": " zero variance ", "方差": " variance ", "组": " group ",
     "平均": " avg ", "均值": " mean ", "奖励": " reward ", "得分": " score ", "分数": " score ", "熵": " entropy ",
     "损失": " loss ", "学习率": " lr ", "梯度范数": " grad norm ", "梯度": " grad ", "回复": " response ",
     "响应": " response ", "回答": " response ", "输出": " output ", "长度": " length ", "准确率": " accuracy ",

@@ -38,7 +38,7 @@ _AMONG_WORDS = re.compile(  # `fell to 0.4-0.5`, `飙升1.5-2.3`; not `v2`, `3 o
 _SCALE = re.compile(r"[(\[]\s*[x×*·]?\s*(?:1e([-+]?\d+)|10\s*\^?\{?([-+]\d+)\}?)\s*[)\]]", re.IGNORECASE)
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz_/-")
 _OF_PLACES = frozenset({"step", "steps", "epoch", "epochs", "iter", "at", "run", "seed", "batch", "gpu", "gpus", "no"})
-_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺\u2212\u2013\u2014\u2011", "0123456789-+----")
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺\u2212\u2013\u2014\u2011\uff5e\u301c", "0123456789-+------")
 _LONGEST = 200  # characters of a cell that says something
 _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "∞": math.inf}
 
@@ -83,6 +83,7 @@ _CHANGES_ELSEWHERE = ("变化", "趋势", "说明", "备注", "状态", "含义"
 _NUMBERING = frozenset({*STEPS, "steps", "iterations", "step range", "range", "window", "ckpt", "checkpoint", "updates",
                         "update", "phase", "stage", "when", "interval", "epoch", "窗口", "步数", "step(s)", "#", "it",
                         "batch", "global step", "training step", "train step", "training steps"})  # fmt: skip
+_OF_RANGES = re.compile(r"区间|范围|窗口|区間|範囲|구간")  # a range of steps
 _OF_RUNS = frozenset({
     "model", "run", "config", "configuration", "method", "setting", "settings", "experiment", "variant", "name",
     "arm", "setup", "algorithm", "approach", "seed", "id", "version", "trial",
@@ -433,8 +434,8 @@ def _times(scale: float, text: str) -> list[float | None]:
 
 
 def _numbers(name: str) -> bool:
-    word = name.strip().lower().replace("_", " ")
-    return word in _NUMBERING or word.replace(" ", "_") in _NUMBERING or name_of(name) == "step"
+    word = _OF_RANGES.sub("", name.strip().lower().replace("_", " ")).strip()
+    return word in _NUMBERING or word.replace(" ", "_") in _NUMBERING or name_of(word) == "step"
 
 
 def _are_epochs(over: str, labels: Sequence[str]) -> bool:
@@ -475,6 +476,7 @@ class Stretch:
     line: int
     values: tuple[float | None, ...]
     each: bool = False  # there is one for each step
+    steps: tuple[int, ...] = ()  # of the values, where they are told
 
 
 def stretched(values: Mapping[str, Sequence[float | None]]) -> list[Cells]:

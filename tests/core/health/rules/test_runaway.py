@@ -54,6 +54,8 @@ def test_few_rows_that_go_one_way_are_a_hint() -> None:
     assert runaway(table(entropy=[0.8, 0.1, 0.02], reward=[0.4, 0.5, 0.6])) == []  # it bought something
     (alone,) = runaway(table(grad_norm=[0.4, 0.6, 35.0, 1240.0]))
     assert (alone.id, alone.severity, alone.confidence) == ("grad-explosion", "warning", "weak")
+    (rose,) = runaway(table(grad_norm=[0.4, 0.6, 35.0, 1240.0], reward=[0.1, 0.5, 0.7, 0.8]))
+    assert (rose.id, rose.severity, rose.confidence) == ("grad-explosion", "info", "weak")
     (fell,) = runaway(table(grad_norm=[0.4, 0.6, 35.0, 1240.0], reward=[0.2, 0.2, 0.02, 0.01]))
     assert (fell.severity, fell.confidence) == ("error", "moderate")
     assert runaway(table(grad_norm=[0.4, 1240.0, 0.5, 0.4])) == []

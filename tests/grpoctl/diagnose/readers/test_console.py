@@ -10,6 +10,8 @@ import pytest
 from core.health.examine import examine
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.console import READER
+from grpoctl.diagnose.readers.console_lines import LineParser
+from grpoctl.diagnose.readers.text import Line
 
 PLAIN = """\
 Loading weights: 100%|##########| 290/290 [00:01<00:00, 200it/s]
@@ -390,10 +392,10 @@ def test_what_reward_functions_print_of_single_completions_is_no_step(tmp_path: 
 
 
 def test_a_table_of_evaluations_goes_before_sentences_around_it(tmp_path: Path) -> None:
-    table = "| Step | Validation Reward |\n|---|---|\n" + "".join(f"| {n} | 0.{n} |\n" for n in range(10, 15))
+    table = "| Step | Validation Reward |\n|---|---|\n" + "".join(f"| {n} | 0.{n} |\n" for n in range(10, 17))
     said = "\n- Training Reward: 1.584 (Step 1), 1.422 (Step 5)\n- **Entropy**: 0.182 (Step 1), 0.115 (Step 460)\n"
     found = read(tmp_path, table + said)
-    assert [(row["step"], row["eval/reward"]) for row in found.case.rows] == [(n, n / 100) for n in range(10, 15)]
+    assert [(row["step"], row["eval/reward"]) for row in found.case.rows] == [(n, n / 100) for n in range(10, 17)]
     few = read(tmp_path, said + table.partition("| 11")[0])  # one evaluation says no more than the sentences
     assert any("reward/mean" in row for row in few.case.rows)
     lines = "".join(f"step={n} loss=0.{n} kl=0.01 grad_norm=0.5\n" for n in range(1, 10))
@@ -404,3 +406,34 @@ def test_names_of_tinker(tmp_path: Path) -> None:
     line = '{"step": 1, "env/all/reward/total": 0.5, "env/all/format_eos": 0.75, "kl_policy_base": 0.01}\n'
     (row,) = read(tmp_path, line).case.rows
     assert (row["completions/truncated"], row["kl"]) == (0.25, 0.01)
+
+
+def test_values_at_their_steps_are_a_course(tmp_path: Path) -> None:
+    told = (
+        "Eval (n=200): 3.1% (0) -> 45.0 (10) -> **61.1 (30)** -> **3.6 (50)**; "
+        "format 93% (10) -> 97.6 (20) -> 4.9 (50).\n"
+    )
+    rows = read(tmp_path, told).case.rows
+    assert [(row["step"], row.get("eval/reward"), row.get("rewards/format")) for row in rows] == [
+        (0, pytest.approx(0.031), None), (10, 0.45, 0.93), (20, None, pytest.approx(0.976)),
+        (30, pytest.approx(0.611), None), (50, pytest.approx(0.036), pytest.approx(0.049)),
+    ]  # fmt: skip
+    words = read(tmp_path, "- **Entropy**: 0.18 (Step 1), 0.11 (Step 460)\n- reward: 0.2 (step 1) → 0.6 (step 460)\n")
+    assert [(row["step"], row["entropy"], row["reward/mean"]) for row in words.case.rows] == [
+        (1, 0.18, 0.2), (460, 0.11, 0.6)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "reward: 0.5 (30) -> 0.6 (20) -> 0.7 (10)",  # these go back: no steps
+        "reward 0.5 (12 runs), 0.6 (13 runs), 0.7 (14 runs)",
+        "reward: 0.5 (1), 0.6 (2)",  # two
+        "colour: 0.5 (10) -> 0.6 (20) -> 0.7 (30)",  # no metric
+    ],
+)
+def test_numbers_in_brackets_are_no_steps(line: str) -> None:
+    parser = LineParser({})
+    told = [*parser.feed(Line(1, line)), *parser.finish()]
+    assert not [entry for entry in told if entry.form == "stretches" and entry.step is not None]

@@ -354,6 +354,14 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "| 300 | 0.6 | 0.1 |\n| SFT model | 0.38 | 0 |\n",
         [{"step": 100 * n, "reward/mean": 0.3 + 0.1 * n, "kl": 0.1} for n in (1, 2, 3)],
     ),
+    "ranges of steps in Chinese": (
+        "| step 区间 | reward | KL | 零方差组比例 |\n|---:|---:|---:|---:|\n| 1～119 | 1.4 | 0.18 | 0.125 |\n"
+        "| 121～239 | 2.6 | 0.09 | 0.404 |\n",
+        [
+            {"step": 119, "reward/mean": 1.4, "kl": 0.18, "groups/dead": 0.125},
+            {"step": 239, "reward/mean": 2.6, "kl": 0.09, "groups/dead": 0.404},
+        ],
+    ),
     "checkpoints in columns of spaces": (
         "  checkpoint          pass@1   pass@8\n  Qwen3-0.6B-Base      31.1%    76.9%\n"
         "  sft                  28.3%    74.5%\n"
