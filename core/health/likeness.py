@@ -4,7 +4,7 @@ Rules look for a cause; this asks what runs of the same looks died of. A run's l
 observations by round limits (the reward is flat, a KL above 0.1, groups of two, no evaluations). The chance of a cause
 is naive Bayes' of the signs that the log has and those that it has not, with a quarter of their evidence, since signs
 are not independent. What is said of it is a bet, and only for whoever knows that the run failed: sound runs look like
-failed ones, too. How often such bets are right, and that a chance is what it says, is in docs/diagnosing.md.
+failed ones, too. How often such bets are right is in docs/diagnosing.md, that a chance is what it says in decision 35.
 """
 
 from __future__ import annotations
