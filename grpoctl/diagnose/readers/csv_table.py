@@ -79,7 +79,7 @@ class _Csv:
         path = source.path
         assert path is not None  # knows() came first
         notes: list[str] = []
-        table = _of_tag(_of_dashboard(_of_long(read_table(path, notes), source.columns, notes)))
+        table = _of_tag(_of_dashboard(_of_long(read_table(path, notes), source, notes)))
         names = _metrics_of_columns(table, source)
         rows, more = _rows(table, names)
         if lost := _rounded_away(rows):
@@ -110,20 +110,20 @@ class _Csv:
 READER = _Csv()
 
 
-def _of_long(table: Table, mapped: Mapping[str, str], notes: list[str]) -> Table:
+def _of_long(table: Table, source: Source, notes: list[str]) -> Table:
     """The table with a column for each metric, where it has a line for each value: run_name, metric, step, value.
 
     As it stands where one of its columns is mapped. Metrics that nobody reads are left out, with a note. Raises
     SpecError for lines of several runs.
     """
-    if not _is_long(table.header) or not mapped.keys().isdisjoint(table.header):
+    if not _is_long(table.header) or not source.columns.keys().isdisjoint(table.header):
         return table
     named, numbered, valued = _places(table.header)
     _refuse_several(table, named, numbered, valued)
-    known = [row for row in table.rows if name_of(row[1][named].strip()) or row[1][named].strip() in mapped]
+    known = [row for row in table.rows if name_of(row[1][named].strip()) or row[1][named].strip() in source.columns]
     if not known:
-        some = ", ".join(dict.fromkeys(cells[named].strip() for _, cells in itertools.islice(table.rows, _ROWS)))
-        raise SpecError(f"no metric is known ({some[:_LONGEST_LIST]})", file=table.path)
+        some = ", ".join(dict.fromkeys(cells[named].strip() for _, cells in table.rows))[:_LONGEST_LIST]
+        raise SpecError(f"no metric is known ({some}); {source.how_to_map} names one, e.g. kl", file=table.path)
     by_step: dict[int | str, tuple[int, dict[str, str]]] = {}
     again = stepless = 0
     for line, cells in known:

@@ -285,8 +285,9 @@ def test_what_a_long_table_leaves_out_is_said(tmp_path: Path) -> None:
         "2 lines without a step are left out",
         "1 lines tell another value of a metric and step: the last one stands",
     ]
-    with pytest.raises(SpecError, match=r"no metric is known \(warmth\)"):
+    with pytest.raises(SpecError, match=r"no metric is known \(warmth\); --map"):
         read(tmp_path, "metric,step,value\nwarmth,1,5\n")
+    assert read(tmp_path, "metric,step,value\nwarmth,1,5\n", warmth="kl").case.rows[0]["kl"] == 5
 
 
 def test_steps_of_a_long_table_that_are_no_whole_numbers_stay_in_their_order(tmp_path: Path) -> None:
