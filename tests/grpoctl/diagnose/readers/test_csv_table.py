@@ -259,6 +259,10 @@ def test_a_line_for_each_value_is_a_row_for_each_step(tmp_path: Path) -> None:
     assert [(row["step"], row.get("eval/reward"), row.get("entropy")) for row in rows] == [
         (0, 0.25, None), (5, None, 1.5), (10, 0.5, 1.25)
     ]  # fmt: skip
+    steps = {"eval/reward": (0, 3, 7, 11), "entropy": (0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13)}
+    apart = [f"{metric},{step},0.5" for metric, told in steps.items() for step in told]
+    found = read(tmp_path, "\n".join(["metric,step,value", *apart]) + "\n")  # no attempt that begins again
+    assert [row["step"] for row in found.case.rows] == list(range(1, 15))
     text = "step,tag,value,wall_time\n2,reward,0.5,1\n1,reward,0.25,1\n2,kl,0.01,1\n2,reward,0.75,2\n"
     assert [(row["step"], row["reward/mean"], row.get("kl")) for row in read(tmp_path, text).case.rows] == [
         (1, 0.25, None), (2, 0.75, 0.01)  # the last that is told of a step

@@ -349,6 +349,11 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
             {"step": 1500, "reward/mean": 0.0, "kl": 9.0},
         ],
     ),
+    "a name for a part of one run": (
+        "| | reward | KL |\n|---|---|---|\n| 100 | 0.4 | 0.1 |\n| 200 | 0.3 | 0.1 |\n| resumed, step 300 | 0.2 | 0.1 |\n"
+        "| resumed, step 400 | 0.1 | 0.1 |\n",
+        [{"step": 100 * n, "reward/mean": 0.5 - 0.1 * n, "kl": 0.1} for n in (1, 2, 3, 4)],
+    ),
     "other models behind checkpoints, and before them": (
         "| | reward | KL |\n|---|---|---|\n| GPT-4o baseline | 0.9 | 0 |\n| 100 | 0.4 | 0.1 |\n| 200 | 0.5 | 0.1 |\n"
         "| 300 | 0.6 | 0.1 |\n| SFT model | 0.38 | 0 |\n",
