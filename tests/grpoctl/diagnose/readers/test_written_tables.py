@@ -350,7 +350,8 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         ],
     ),
     "a name for a part of one run": (
-        "| | reward | KL |\n|---|---|---|\n| 100 | 0.4 | 0.1 |\n| 200 | 0.3 | 0.1 |\n| resumed, step 300 | 0.2 | 0.1 |\n"
+        "| | reward | KL |\n|---|---|---|\n| 100 | 0.4 | 0.1 |\n| 200 | 0.3 | 0.1 |\n"
+        "| resumed, step 300 | 0.2 | 0.1 |\n"
         "| resumed, step 400 | 0.1 | 0.1 |\n",
         [{"step": 100 * n, "reward/mean": 0.5 - 0.1 * n, "kl": 0.1} for n in (1, 2, 3, 4)],
     ),
