@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from benchmarks.public_runs import runs_of
 from benchmarks.wild import WildCase, cases_of, elsewhere, outcome, readings_of
@@ -128,8 +129,8 @@ def chance_table(cases: Sequence[WildCase], folder: Path) -> Iterator[str]:
     yield "|---|---|---|---|"
     for limit in sorted(told):
         pairs = told[limit]
-        mean = sum(chance for chance, _ in pairs) / len(pairs)
-        yield f"| from {limit:.0%} | {len(pairs)} | {mean:.1%} | {sum(right for _, right in pairs) / len(pairs):.1%} |"
+        mean, right = fmean(chance for chance, _ in pairs), fmean(right for _, right in pairs)
+        yield f"| from {limit:.0%} | {len(pairs)} | {mean:.1%} | {right:.1%} |"
 
 
 def hint_table(cases: Sequence[WildCase], folder: Path) -> Iterator[str]:

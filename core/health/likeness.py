@@ -210,7 +210,10 @@ def chances(case: Case, runs: Sequence[PublicRun]) -> Chances:
         log_odds = math.log((count + 0.5) / (len(runs) - count + 0.5)) + WEIGHED * math.fsum(says.values())
         of[cause] = 1 / (1 + math.exp(-log_odds))
         clearest = sorted((sign for sign in has if says.get(sign, 0.0) > 0), key=lambda sign: (-says[sign], sign))
-        by[cause] = list({sign.partition(":")[0]: sign for sign in reversed(clearest)}.values())[::-1]  # one a column
+        of_column: dict[str, str] = {}
+        for sign in clearest:
+            of_column.setdefault(sign.partition(":")[0], sign)
+        by[cause] = list(of_column.values())
     return Chances(of=of, by=by, usual=usual, runs=len(runs))
 
 
@@ -247,9 +250,8 @@ def _lead(cause: str, like: Chances, *, rises: bool) -> Finding:
     chance, usual = like.of[cause], like.usual[cause]
     usually = usual / like.runs
     where = " (the training reward rises: it would be on held-out prompts)" if cause == "no-gain" and rises else ""
-    for_it = (
-        f"; what speaks most for it: {', '.join(like.by[cause][:SHOWN])}" if like.by[cause] and chance > usually else ""
-    )
+    signs_for = like.by[cause][:SHOWN] if chance > usually else []
+    for_it = f"; what speaks most for it: {', '.join(signs_for)}" if signs_for else ""
     rarer = "" if chance > usually else ", so no more often than usual"
     return Finding(
         id=cause,

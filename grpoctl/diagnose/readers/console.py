@@ -251,15 +251,16 @@ def _metrics_of(log: _Log, rows: Sequence[Logged]) -> set[str | None]:
 
 def _rewarded(log: _Log, rows: Sequence[Logged], *, held_out: bool = False) -> int:
     """How many rows have a reward; held_out: or an evaluation's."""
-    told = (lambda metric: metric == "reward/mean") if not held_out else _is_reward
-    alike = {tuple(row.cells): row for row in rows}
-    rewarded = {names for names, row in alike.items() if any(map(told, _metrics_of(log, [row])))}
+    alike = {tuple(row.cells): _metrics_of(log, [row]) for row in rows}
+    rewarded = {
+        names for names, told in alike.items() if "reward/mean" in told or (held_out and any(map(_is_held_out, told)))
+    }
     return sum(tuple(row.cells) in rewarded for row in rows)
 
 
-def _is_reward(metric: str | None) -> bool:
-    """Whether a metric is the reward of training or of an evaluation."""
-    return metric is not None and (metric in ("reward/mean", "eval/reward") or metric.startswith("eval/slices/"))
+def _is_held_out(metric: str | None) -> bool:
+    """Whether a metric is the reward of an evaluation, or of one of its sets."""
+    return metric == "eval/reward" or (metric or "").startswith("eval/slices/")
 
 
 def _form_of(log: _Log) -> Form:

@@ -478,15 +478,8 @@ class LineParser:
 
     def _note_placed(self, number: int, text: str) -> bool:
         """Remembers `Eval: 3.1% (0) -> 45.0 (10) -> 61.1 (30)`: values at their steps; whether there are any."""
-        runs: list[list[re.Match[str]]] = []
-        for match in _AT_STEP.finditer(text) if "(" in text and len(text) < _LONGEST_HEADER else ():
-            follows = bool(runs) and _THEN.fullmatch(text, runs[-1][-1].end(), match.start()) is not None
-            if follows and int(match["step"]) > int(runs[-1][-1]["step"]):
-                runs[-1].append(match)
-            else:
-                runs.append([match])
         before, found = 0, False
-        for run in runs:
+        for run in _values_at_steps(text) if "(" in text and len(text) < _LONGEST_HEADER else ():
             head, before = text[before : run[0].start()], run[-1].end()
             words = _REMARK_AT_END.sub("", head.rstrip(" *:=|")).replace("*", " ").split()[-4:]
             name = self._any_known(words) or ("eval reward" if words and words[-1].lower() in _EVALUATED else None)
@@ -494,8 +487,7 @@ class LineParser:
                 continue
             percent = any(match["value"].endswith("%") for match in run)
             values = [_value_of(match["value"].rstrip("%") + "%" * percent) for match in run]
-            steps = tuple(int(match["step"]) for match in run)
-            self._stretches.setdefault(name, Stretch(line=number, values=tuple(values), steps=steps))
+            self._note_stretch(number, name, values, steps=[int(match["step"]) for match in run])
             found = True
         return found
 
@@ -541,10 +533,12 @@ class LineParser:
             if name is not None and name not in told:
                 self._note_stretch(number, name, [_value_of(match["first"]), _value_of(match["last"])])
 
-    def _note_stretch(self, number: int, name: str, values: list[float | None], *, each: bool = False) -> None:
+    def _note_stretch(
+        self, number: int, name: str, values: list[float | None], *, each: bool = False, steps: Sequence[int] = ()
+    ) -> None:
         longer = name in self._stretches and len(values) > len(self._stretches[name].values)  # told again as it grows
         if longer or (name not in self._stretches and len(self._stretches) < _MOST_STRETCHES):
-            self._stretches[name] = Stretch(line=number, values=tuple(values), each=each)
+            self._stretches[name] = Stretch(line=number, values=tuple(values), each=each, steps=tuple(steps))
 
     def _any_known(self, words: Sequence[str]) -> str | None:
         """The longest and last of the words that are a metric's name."""
@@ -608,6 +602,18 @@ class LineParser:
             self.unread[names] = replace(self.unread[names], count=self.unread[names].count + 1)
         elif len(self.unread) < _MOST_SHAPES:
             self.unread[names] = Unread(line=number, text=harmless(" ".join(text.split()))[:_SHOWN])
+
+
+def _values_at_steps(text: str) -> list[list[re.Match[str]]]:
+    """Values with a step in brackets, those together that follow each other with rising steps."""
+    runs: list[list[re.Match[str]]] = []
+    for match in _AT_STEP.finditer(text):
+        follows = bool(runs) and _THEN.fullmatch(text, runs[-1][-1].end(), match.start()) is not None
+        if follows and int(match["step"]) > int(runs[-1][-1]["step"]):
+            runs[-1].append(match)
+        else:
+            runs.append([match])
+    return runs
 
 
 def _at_their_steps(placed: Mapping[str, Stretch]) -> Iterator[Logged]:

@@ -153,7 +153,8 @@ def _is_long(columns: Sequence[str]) -> bool:
     plain = {*map(_plain, columns)}
     if any(plain.isdisjoint(names) for names in _LONG):
         return False
-    beside = [column for at, column in enumerate(columns) if at not in _places(columns) and not _numbers_rows(column)]
+    places = _places(columns)
+    beside = [column for at, column in enumerate(columns) if at not in places and not _numbers_rows(column)]
     return all(name_of(column) is None for column in beside)
 
 

@@ -434,8 +434,12 @@ def _times(scale: float, text: str) -> list[float | None]:
 
 
 def _numbers(name: str) -> bool:
-    word = _OF_RANGES.sub("", name.strip().lower().replace("_", " ")).strip()
-    return word in _NUMBERING or word.replace(" ", "_") in _NUMBERING or name_of(word) == "step"
+    words = (name, _OF_RANGES.sub("", name))
+    plain = [word.strip().lower().replace("_", " ") for word in words]
+    return any(
+        word in _NUMBERING or word.replace(" ", "_") in _NUMBERING or name_of(written.strip()) == "step"
+        for written, word in zip(words, plain, strict=True)
+    )
 
 
 def _are_epochs(over: str, labels: Sequence[str]) -> bool:

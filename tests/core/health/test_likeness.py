@@ -57,6 +57,8 @@ def test_a_chance_is_tempered_naive_bayes_of_signs_that_are_there_and_that_are_n
     assert like.of["noise"] == pytest.approx(odds / (1 + odds))
     assert like.odds("noise") == pytest.approx(odds)
     assert like.by["noise"] == ["kl: above 0.1"]  # the clearest of its column
+    two = [run("noise", ["kl", "no reward", "kl: above 0.1"])] * 3 + [run("numerical", ["kl"])] * 3
+    assert chances(case, two).by["noise"] == ["kl: above 0.1", "no reward"]  # by the clearest of each, in that order
     lacking = chances(Case(rows=[{"step": 1, "kl": 0.01}]), runs)
     odds = ((1 - among) / (1 - others)) ** WEIGHED
     assert lacking.of["noise"] == pytest.approx(odds / (1 + odds))

@@ -368,6 +368,10 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
             {"step": 239, "reward/mean": 2.6, "kl": 0.09, "groups/dead": 0.404},
         ],
     ),
+    "a column that is called a window in Chinese": (
+        "| reward | 窗口 | KL |\n|---|---|---|\n| 0.4 | 1-10 | 0.1 |\n| 0.5 | 11-20 | 0.1 |\n",
+        [{"step": 10, "reward/mean": 0.4, "kl": 0.1}, {"step": 20, "reward/mean": 0.5, "kl": 0.1}],
+    ),
     "checkpoints in columns of spaces": (
         "  checkpoint          pass@1   pass@8\n  Qwen3-0.6B-Base      31.1%    76.9%\n"
         "  sft                  28.3%    74.5%\n"
