@@ -61,10 +61,21 @@ OF_SAMPLES = (
 _OF_PAIRS = ("/chosen", "/rejected", "/margins", "/accuracies")  # what DPO calls rewards
 
 
+_CENTRED = 0.02  # a first loss nearer to 0 than that is of centred advantages: a cross-entropy begins far above
+
+
 def learns_from_samples(rows: Sequence[Row]) -> bool:
-    """Whether a log tells of a policy that learns from its own completions, by its columns: not SFT, not DPO."""
+    """Whether a log tells of a policy that learns from its own completions, by its columns: not SFT, not DPO.
+
+    Of losses alone by their values: a cross-entropy is never negative, and does not begin near 0.
+    """
     names = {name for row in rows for name in row}
-    return any(name.startswith(OF_SAMPLES) for name in names) and not any(name.endswith(_OF_PAIRS) for name in names)
+    if any(name.endswith(_OF_PAIRS) for name in names):
+        return False
+    if any(name.startswith(OF_SAMPLES) for name in names):
+        return True
+    losses = values_of(rows, "loss")
+    return bool(losses) and (min(losses) < 0 or abs(losses[0]) < _CENTRED)
 
 
 STOOD, LITTLE = 0.02, 0.05  # of a held-out reward, and of its level: no more than the larger of them is no rise

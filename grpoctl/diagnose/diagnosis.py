@@ -20,6 +20,7 @@ from core.health.hints import hints
 from core.health.likeness import Chances, PublicRun, chances, leads
 from core.health.pooled import examine_runs
 from core.health.statistics import HUGE
+from core.text import harmless
 from grpoctl.diagnose.public_runs import public_runs
 from grpoctl.diagnose.readers.base import Reading
 from grpoctl.files import finite
@@ -27,6 +28,7 @@ from grpoctl.wording import plural, setting_text
 
 Outcome = Literal["findings", "sound", "unknown"]
 _LONGEST_TEXT = 160  # characters of a text of the evidence that a report shows; the JSON has it whole
+_LONGEST_NAME = 40  # characters of a run's
 _MOST_RULES = 4  # that could not run and are named by a report; the JSON has all
 _MOST_UNREAD = 3  # kinds of lines that were not understood and are shown by a report; the same
 _DOUBTS = ("no-gain", "proxy-reward", "reward-hacking", "overfitting", "kl-runaway", "learning-rate", "dead-groups")
@@ -134,7 +136,7 @@ class Diagnosis:
     @property
     def notes(self) -> list[str]:
         """What the readers left out or took for granted."""
-        return [note for one in self.readings for note in one.notes]
+        return list(dict.fromkeys(note for one in self.readings for note in one.notes))
 
     def fact_rows(self) -> list[tuple[str, str]]:
         """(name, number) of every fact of the first source, those that say most first."""
@@ -193,7 +195,7 @@ def diagnose(
     same setup, whose evidence is pooled with this one's. Hints and leads are of a whole log that is not ours; leads are
     drawn from `public` runs, the shipped ones by default.
     """
-    readings = _tables_of_one_run([_bounded(one) for one in (reading, *others)])
+    readings = _tables_of_one_run([_bounded(one) for one in _each_run((reading, *others))])
     if len(readings) > 1:
         readings = _of_one_setup(readings)
     first, *rest = readings
@@ -255,6 +257,20 @@ def _bounded(reading: Reading) -> Reading:
         return reading
     note = f"{count} numbers are of {HUGE:g} or more: no training computes in such, each counts as no number"
     return replace(reading, case=bounded(reading.case), notes=(*reading.notes, note))
+
+
+def _each_run(readings: Sequence[Reading]) -> list[Reading]:
+    """The readings, one for each run: a source that holds several is several, with a note on it."""
+    runs: list[Reading] = []
+    for reading in readings:
+        if not reading.further:
+            runs.append(reading)
+            continue
+        first, *further = (replace(reading, further=()), *reading.further)
+        names = ", ".join(harmless(one.run)[:_LONGEST_NAME] for one in (first, *further))
+        note = f"{1 + len(further)} runs ({names}), each judged by itself: shown_by says whose numbers a finding tells"
+        runs += [replace(first, notes=(note, *first.notes)), *further]
+    return runs
 
 
 def _tables_of_one_run(readings: Sequence[Reading]) -> list[Reading]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from core import plugins
 from core.errors import GrpoError, NotFoundError, SpecError, StorageError
@@ -75,15 +75,26 @@ def open_source(source: Source) -> Reading:
     with _as_file(source) as named:
         place = _only_log(named)
         reading = _reader_of(place).read(place)
+    if place.path is not None and not place.path.exists():  # it was a stream, and its file is gone
+        reading = _renamed(reading, str(place.path), _called(source))
+    return _completed(reading, settings)
+
+
+def _renamed(reading: Reading, file: str, name: str) -> Reading:
+    further = tuple(_renamed(one, file, name) for one in reading.further)
+    return replace(reading, source=reading.source.replace(file, name), further=further)
+
+
+def _completed(reading: Reading, settings: Mapping[str, Any]) -> Reading:
+    """The reading without impossible values, with the user's settings and what follows from them; each of its runs."""
     rows, notes = without_impossible(reading.case.rows)
     known = replace(reading.case.settings, **settings)
     if known.baseline is None and _has_a_value_function(rows):
         known = replace(known, baseline="none")
         notes = [*notes, "a value function is trained: advantages are taken to be by it, and not by groups"]
     case = replace(reading.case, rows=with_dead_groups(rows, known.prompts_per_step), settings=known)
-    was_a_stream = place.path is not None and not place.path.exists()  # its file is gone
-    name = _called(source) if was_a_stream else reading.source
-    return replace(reading, case=case, notes=(*reading.notes, *notes), source=name)
+    further = tuple(_completed(one, settings) for one in reading.further)
+    return replace(reading, case=case, notes=(*reading.notes, *notes), further=further)
 
 
 def _has_a_value_function(rows: StepTable) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.health.finding import Row
-from core.health.steps import acted, ends_of, onset, parted, precedence_p, spread
+from core.health.steps import acted, ends_of, learns_from_samples, onset, parted, precedence_p, spread
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,23 @@ from core.health.steps import acted, ends_of, onset, parted, precedence_p, sprea
 )
 def test_acted(row: Row, moved: bool) -> None:
     assert acted(row) is moved
+
+
+@pytest.mark.parametrize(
+    ("losses", "told"),
+    [
+        ([0.003, 0.002, 0.01], True),  # around 0 from the first row on: centred advantages
+        ([0.5, -0.001], True),  # no cross-entropy is negative
+        ([1.5, 0.4, 0.004], False),  # what supervised training looks like
+        ([0.69, 0.3], False),
+        ([], False),
+    ],
+)
+def test_losses_alone_say_whether_a_policy_learns_from_its_samples(losses: list[float], told: bool) -> None:
+    rows: list[Row] = [{"step": step, "loss": loss} for step, loss in enumerate(losses, 1)]
+    assert learns_from_samples(rows) is told
+    assert not learns_from_samples([*rows, {"rewards/chosen": 0.1, "loss": -1.0}])  # DPO
+    assert learns_from_samples([*rows, {"kl": 0.1}])
 
 
 def test_a_step_is_drawn_before_its_own_update() -> None:

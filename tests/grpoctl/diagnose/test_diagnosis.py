@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -248,3 +249,15 @@ def test_of_several_logs_a_finding_names_the_one_it_is_of() -> None:
 
     found = {one.id: one for one in diagnose(cut_off("a.log", 0.0), others=[cut_off("b.log", 0.75)]).findings}
     assert found["truncation"].evidence["shown_by"] == "b.log"
+
+
+def test_a_source_of_several_runs_is_several_sources() -> None:
+    def of(run: str, share: float) -> Reading:
+        rows = [{"step": step, "reward/mean": 0.5, "completions/truncated": share} for step in range(1, 31)]
+        return Reading(case=Case(rows=rows), kind="csv", source=f"a.csv ({run})", run=run, notes=("a guess",))
+
+    found = diagnose(replace(of("p31", 0.0), further=(of("p30\x1b", 0.75),)))
+    assert [one.source for one in found.readings] == ["a.csv (p31)", "a.csv (p30\x1b)"]
+    assert {one.id: one for one in found.findings}["truncation"].evidence["runs"] == "1 of 2"
+    several = "2 runs (p31, p30\\x1b), each judged by itself: shown_by says whose numbers a finding tells"
+    assert found.notes == [several, "a guess"]  # once

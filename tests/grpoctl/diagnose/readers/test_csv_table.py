@@ -74,16 +74,51 @@ def test_what_stands_in_two_rows_of_a_step_is_one_row(tmp_path: Path) -> None:
 
 
 def test_rows_of_two_runs_are_not_made_one(tmp_path: Path) -> None:
-    text = "run,step,reward,kl,eval_reward\na,1,0.1,,0.9\nb,1,0.2,0.01,\na,2,0.1,,0.9\nb,2,0.2,0.02,\n"
-    rows = read(tmp_path, text).case.rows
+    text = "of,step,reward,kl,eval_reward\na,1,0.1,,0.9\nb,1,0.2,0.01,\na,2,0.1,,0.9\nb,2,0.2,0.02,\n"
+    rows = read(tmp_path, text).case.rows  # `of` says nothing: the last row of a step stands
     assert [row.get("eval/reward") for row in rows] == [None, None]
     assert [row["kl"] for row in rows] == [0.01, 0.02]
+    named = read(tmp_path, text.replace("of,", "run,"))
+    assert [row["eval/reward"] for row in named.case.rows] == [0.9, 0.9]
+    assert [row["kl"] for row in named.further[0].case.rows] == [0.01, 0.02]
+    assert (named.run, named.further[0].run) == ("a", "b")
+    assert named.further[0].source.endswith("table.csv (b)")
     stages = read(tmp_path, "step,loss,reward\n1,0.1,0.5\n2,0.2,0.6\n1,2.5,\n2,2.4,\n").case.rows
     assert [row["reward/mean"] for row in stages] == [0.5, 0.6]
     both = read(tmp_path, "step,loss,reward,eval_reward\n1,0.1,0.5,\n1,2.5,,0.75\n").case.rows
     assert both == [{"step": 1.0, "loss": 0.1, "reward/mean": 0.5, "eval/reward": 0.75, "update": 1.0}]
     evaluated = read(tmp_path, "step,loss,update,eval_reward\n1,0.5,1,\n1,,0,0.75\n").case.rows
     assert evaluated == [{"step": 1.0, "loss": 0.5, "eval/reward": 0.75, "update": 1.0}]
+
+
+def test_a_column_of_runs_is_one_where_lines_of_several_are_of_one_step(tmp_path: Path) -> None:
+    apart = read(tmp_path, "seed,step,reward\n1,1,0.5\n1,2,0.5\n2,3,0.5\n")  # resumed with another seed, say
+    assert (len(apart.case.rows), apart.further) == (3, ())
+    unsaid = read(tmp_path, "seed,step,reward\n1,1,0.5\n,1,0.25\n2,1,0.125\n")
+    assert unsaid.further == ()
+    both = read(tmp_path, "method,seed,step,reward\n" + "".join(f"{m},{n},1,0.{n}\n" for m in "ab" for n in (1, 2)))
+    assert [(one.run, one.case.rows[0]["reward/mean"]) for one in (both, *both.further)] == [
+        ("a, 1", 0.1), ("a, 2", 0.2), ("b, 1", 0.1), ("b, 2", 0.2)
+    ]  # fmt: skip
+    many = read(tmp_path, "seed,step,reward\n" + "".join(f"{seed},1,0.5\n" for seed in range(9)))
+    assert len(many.further) == 7
+    assert "it has 9 runs: the first 8 are read" in many.notes
+
+
+def test_a_table_by_commas_needs_no_name_of_one(tmp_path: Path) -> None:
+    def knows(text: str) -> bool:
+        file = tmp_path / "run.log"
+        file.write_text(text)
+        return READER.knows(Source(name="run.log", path=file))
+
+    assert knows("step,reward\n1,0.5\n\n2,0.25\n")
+    assert not knows("step,reward\n")
+    assert not knows("step,reward\n1,0.5\nsaved, at last, to disk\n")
+    assert not knows("step\treward\n1\tNo Log\n")
+    assert not knows("when,who\n1,2\n")
+    assert not knows('{"step": 1, "reward": 0.5}\n{"step": 2, "reward": 0.25}\n')
+    assert not knows("reward,why\nrises,nobody knows\n")
+    assert not knows("step,reward\n1," + "2" * 200_000 + "\n")
 
 
 def test_a_column_update_that_counts_numbers_the_rows(tmp_path: Path) -> None:
@@ -270,8 +305,11 @@ def test_a_line_for_each_value_is_a_row_for_each_step(tmp_path: Path) -> None:
 
 
 def test_lines_of_several_runs_are_not_made_one(tmp_path: Path) -> None:
+    found = read(tmp_path, LONG + "b,eval/reward,0,0.125\nb,entropy,20,1.0\n")
+    assert [row.get("eval/reward") for row in found.case.rows] == [0.25, None, 0.5]
+    assert [(row["step"], row.get("eval/reward")) for row in found.further[0].case.rows] == [(0, 0.125), (20, None)]
     with pytest.raises(SpecError, match=r"has 2 runs \(a, b\): keep those of one \(run_name\)"):
-        read(tmp_path, LONG + "b,eval/reward,0,0.25\n")
+        read(tmp_path, LONG + "b,eval/reward,0,0.25\n,eval/reward,20,0.25\n")  # whose is the last line?
     split = "metric,split,step,value\nreward,train,1,0.5\nreward,eval,1,0.25\nkl,train,1,0.1\n"
     with pytest.raises(SpecError, match=r"has 2 kinds of lines by split \(train, eval\): keep those of one \(split\)"):
         read(tmp_path, split)
@@ -316,14 +354,19 @@ def test_a_mapped_column_of_a_long_table_is_taken_as_it_is(tmp_path: Path) -> No
     assert [row["reward/mean"] for row in rows] == [0.5, 0.25]
 
 
-def test_a_panel_of_several_runs_is_told(tmp_path: Path) -> None:
-    text = '"Step","p31 - train/reward","p31 - train/reward__MIN","p30 - train/reward"\n"1","0.5","0.5","0.4"\n'
-    with pytest.raises(SpecError, match=r"has 2 runs \(p31, p30\): export one of them; --map"):
-        read(tmp_path, text)
+def test_a_panel_of_several_runs_is_each_of_them(tmp_path: Path) -> None:
+    text = (
+        '"Step","p31 - train/reward","p31 - train/reward__MIN","p30 - train/reward"\n"1","0.5","0.25","0.4"\n'
+        '"2","","","0.3"\n'
+    )
+    found = read(tmp_path, text)
+    assert [(row["step"], row["reward/mean"]) for row in found.case.rows] == [(1, 0.5)]  # its own rows alone
+    assert [row["reward/mean"] for row in found.further[0].case.rows] == [0.4, 0.3]
+    assert (found.run, [one.run for one in found.further]) == ("p31", ["p30"])
     file = tmp_path / "table.csv"
     asked = Source(name="table.csv", path=file, columns={"p30 - train/reward": "reward/mean"})
-    assert READER.read(asked).case.rows[0]["reward/mean"] == 0.4
-    with pytest.raises(SpecError, match=r"has 2 runs \(a, b\)"):
-        read(tmp_path, "Relative Time (Process),a - reward,b - reward,a - warmth,b - warmth\n1,0.5,0.5,1,1\n")
+    assert (READER.read(asked).case.rows[0]["reward/mean"], READER.read(asked).further) == (0.4, ())
+    timed = read(tmp_path, "Relative Time (Process),a - reward,b - reward,a - warmth,b - warmth\n1,0.5,0.25,1,1\n")
+    assert [one.case.rows[0]["reward/mean"] for one in (timed, *timed.further)] == [0.5, 0.25]
     splits = read(tmp_path, "Step,train - reward,eval - reward\n1,0.5,0.25\n").case.rows
     assert (splits[0]["reward/mean"], splits[0]["eval/reward"]) == (0.5, 0.25)
