@@ -19,7 +19,7 @@ from typing import Any
 from core.errors import SpecError
 from core.health.case import Notice
 from grpoctl.diagnose.readers.attempts import BEGINS_AGAIN, FROM_SCRATCH, PLACED, TIMED, Cells, newest_attempt
-from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
+from grpoctl.diagnose.readers.base import MOST_RUNS, TOO_SMALL, Reading, Source, Unread, only_first
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import Heads
@@ -119,9 +119,19 @@ class _Console:
 
     def read(self, source: Source) -> Reading:
         """Rows from the surest form of metrics, numbered by the log's own steps, a progress bar, or their order."""
+        first, runs = self._of_run(source, None)
+        if len(runs) < 2:
+            return first
+        named = f"{first.source} ({runs[0]})"
+        further = tuple(self._of_run(source, run)[0] for run in runs[1:MOST_RUNS])
+        notes = (*first.notes, *only_first(runs))
+        return replace(first, source=named, run=runs[0], notes=notes, further=further)
+
+    def _of_run(self, source: Source, run: str | None) -> tuple[Reading, Sequence[str]]:
+        """What the log says of a run, and the names of all runs that its tables are of; None for the first or only."""
         assert source.path is not None  # knows() came first
         notes: list[str] = []
-        log = _scan(source, notes)
+        log = _scan(source, notes, run)
         notes += _not_there(source, log)
         form = _form_of(log)
         logged, averaged, total = log.logged[form], log.averaged[form], log.parser.total
@@ -163,14 +173,16 @@ class _Console:
             excerpt=how.endswith(_AN_EXCERPT),
         )
         extra = {"dictionaries": float(len(logged))} if form == "dictionary" else {"metric_lines": float(len(logged))}
-        return Reading(
+        reading = Reading(
             case=case,
             kind=self.name,
-            source=str(source.path),
+            source=str(source.path) if run is None else f"{source.path} ({run})",
+            run=run or "",
             notes=(how, *more, *notes),
             extra=extra,
             not_understood=_not_understood(log, form),
         )
+        return reading, log.parser.runs
 
 
 READER = _Console()
@@ -200,10 +212,10 @@ def _lines(path: Path, notes: list[str]) -> Iterator[Line]:
     return lines_of(path) if is_document(path) else text_lines(path, notes)
 
 
-def _scan(source: Source, notes: list[str]) -> _Log:
-    """All of the log, in one pass, in bounded memory."""
+def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
+    """All of the log, in one pass, in bounded memory; of tables of several runs the one of that name, or the first."""
     assert source.path is not None
-    parser = LineParser(source.columns)
+    parser = LineParser(source.columns, run)
     notices, heads = Notices(), Heads()
     kept: dict[Form, _Kept] = {form: _Kept() for form in FORMS}
     for line in _lines(source.path, notes):

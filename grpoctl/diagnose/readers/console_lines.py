@@ -24,7 +24,7 @@ from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.table_lines import Cut, TableLines, cut_cells, is_rule, split_cells
 from grpoctl.diagnose.readers.text import Line
 from grpoctl.diagnose.readers.trainer_log import LISTED, flat_numbers
-from grpoctl.diagnose.readers.written_tables import Stretch, stretched
+from grpoctl.diagnose.readers.written_tables import Course, Stretch, WrittenTable, stretched
 
 Form = Literal["dictionary", "verl", "table", "pairs", "stretches"]
 Cells = dict[str, float | None]
@@ -164,10 +164,16 @@ class _Plan:
 
 
 class LineParser:
-    """Reads a log's lines one by one. `columns`: names in the log -> metrics, as the user maps them (--map)."""
+    """Reads a log's lines one by one. `columns`: names in the log -> metrics, as the user maps them (--map).
 
-    def __init__(self, columns: Mapping[str, str]) -> None:
+    A table with a row for each run is read only where nothing else is: it is one run's beside others, no course.
+    """
+
+    def __init__(self, columns: Mapping[str, str], run: str | None = None) -> None:
         self.columns = columns
+        self.run = run  # of several runs in a table; None for the first
+        self.runs: list[str] = []  # the names of these
+        self._of_runs: list[WrittenTable] = []  # with a row of each run
         self.bar: int | None = None  # where the longest progress bar stands
         self.total: int | None = None  # steps, by that bar
         self.unknown: set[str] = set()  # names beside known metrics that are none
@@ -198,6 +204,9 @@ class LineParser:
         held, self._held = self._held, ""
         if "," in held:  # a dictionary that was cut off: what is whole of it
             yield from self._dictionaries(self._number, held.rpartition(",")[0] + "}")
+        tables, self._of_runs = self._of_runs, []
+        for number, table in enumerate(tables if self.first_line is None and not self._stretches else (), 1):
+            yield from self._rows_of(self._course_of(table), table.lines[0], number)
         stretches, self._stretches = self._stretches, {}
         placed = {name: stretch for name, stretch in stretches.items() if stretch.steps}
         if self._has_metric(placed):
@@ -397,15 +406,28 @@ class LineParser:
         ended, self._table = self._table, TableLines()
         if not ended.is_open:
             return
-        rows, unknown = ended.written().course(self._is_metric)
-        if not any(self._is_metric(name) and name_of(name) not in _OF_SETTINGS for row in rows for name in row.cells):
+        written = ended.written()
+        course = self._course_of(written)
+        has_metric = self._has_metric({self._called(name) for row in course.rows for name in row.cells})
+        if course.has_a_row_of_each and has_metric:
+            self._of_runs.append(written)
+        if course.has_a_row_of_each or not has_metric:
             for number, line in ended.rows:
                 yield from self._pairs(number, " | ".join(line), line)
             return
         self._tables += whole
-        self.first_line = self.first_line or ended.rows[0][0]
-        self._note_unknown(unknown)
-        for row in rows:
+        yield from self._rows_of(course, ended.rows[0][0], self._tables + (not whole))
+
+    def _course_of(self, table: WrittenTable) -> Course:
+        """What a table says of the run that is asked for, or of the first that any table names."""
+        return table.course(self._is_metric, self.run or next(iter(self.runs), None))
+
+    def _rows_of(self, course: Course, line: int, table: int) -> Iterator[Logged]:
+        """The rows of a table."""
+        self.first_line = self.first_line or line
+        self.runs += [name for name in course.names if name not in self.runs]
+        self._note_unknown(course.unknown)
+        for row in course.rows:
             cells: Cells = {self._called(name): value for name, value in row.cells.items()}
             cells |= {} if row.step is None else {"step": float(row.step)}
             yield Logged(
@@ -414,7 +436,7 @@ class LineParser:
                 cells=cells,
                 step=row.step,
                 bar=self.bar,
-                table=self._tables + (not whole),
+                table=table,
                 part=row.part,
             )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of
@@ -59,6 +59,7 @@ _STAGES = _BEFORE | {
 }  # fmt: skip
 _UNTRAINED = frozenset({"base", "baseline", "sft", "untrained", "pretrained", "start"})
 _BY_REWARDS = frozenset({"grpo", "rl", "ppo", "dapo", "gspo", "rloo", "rlvr", "rft", "dpo", "reinforce"})
+_TOTALS = frozenset({"mean", "average", "avg", "total", "overall", "std", "all"})
 _FEW_WORDS = 4  # of a stage's label
 _STAGE_WORDS = frozenset({
     "start", "starting", "early", "begin", "beginning", "initial", "initially", "first", "before", "mid", "middle",
@@ -207,20 +208,77 @@ def _is_untrained(label: str) -> bool:
     return named and _BY_REWARDS.isdisjoint(words)
 
 
-def _of_first_run(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> list[tuple[int, int] | None]:
-    """What labels stand for; of several runs' checkpoints (`strict, step 1`, `async, step 1`) those of the first.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Run:
+    """A run that a table tells of: which labels are its own, and what steps those stand for."""
+
+    spans: Sequence[tuple[int, int] | None]
+    has: Sequence[bool]
+    name: str = ""  # "" where the table is of one run
+    began: bool = False  # the model that it began with stands beside it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Runs:
+    """The runs of a table. by_name: its labels are names of runs, and no steps."""
+
+    found: Sequence[_Run]
+    by_name: bool = False
+
+    @classmethod
+    def only(cls, spans: Sequence[tuple[int, int] | None]) -> _Runs:
+        """A table of one run."""
+        return cls(found=[_Run(spans=spans, has=[True] * len(spans))])
+
+    def called(self, name: str | None) -> _Run | None:
+        """The run of that name, by default the first; what is of one run is of each."""
+        is_it = [one for one in self.found if name in (None, one.name) or not one.name]
+        return is_it[0] if is_it else None
+
+
+def _runs_of(over: str, labels: Sequence[str], *, courses: bool) -> _Runs:
+    """The runs that labels below `over` are of; courses: a cell is a run's whole course."""
+    told = _spans(labels)
+    if courses or _are_of_one_run(over, labels, told):
+        return _runs_by_step(labels, told)
+    return _runs_by_name(labels)
+
+
+def _runs_by_step(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> _Runs:
+    """The runs of checkpoints (`strict, step 1`, `async, step 1`), each with the start that they share.
 
     Several runs: every checkpoint has a name beside its step, and the steps of each name rise.
     """
-    runs: dict[str, list[tuple[int, int]]] = {}
+    steps: dict[str, list[tuple[int, int]]] = {}
     names = [_without_step(label) for label in labels]
     for name, span in zip(names, told, strict=True):
         if span is not None and _is_later(span):
-            runs.setdefault(name, []).append(span)
-    if len(runs) < 2 or "" in runs or not all(map(_rise, runs.values())):
-        return list(told)
-    first = next(iter(runs))
-    return [span if name == first or not _is_later(span) else None for name, span in zip(names, told, strict=True)]
+            steps.setdefault(name, []).append(span)
+    if len(steps) < 2 or "" in steps or not all(map(_rise, steps.values())):
+        return _Runs.only(told)
+    own = {run: [name == run or not _is_later(span) for name, span in zip(names, told, strict=True)] for run in steps}
+    return _Runs(found=[_Run(name=run, spans=told, has=has) for run, has in own.items()])
+
+
+def _runs_by_name(labels: Sequence[str]) -> _Runs:
+    """The runs of a table with one row of each, and of the model that it began with, where that has a row before it.
+
+    Where labels name what trains by rewards (`SFT + GRPO`) these are the runs, else all but the models before training.
+    """
+    words = [frozenset(re.findall(r"[^\W\d_]+", _plain(label[:_LONGEST]))) for label in labels]
+    named = [not said.isdisjoint(_BY_REWARDS) for said in words]
+    before = [not by and not said.isdisjoint(_UNTRAINED) for by, said in zip(named, words, strict=True)]
+    total = [is_change(label) or said <= _TOTALS for label, said in zip(labels, words, strict=True)]
+    spans = [(0, 0) if untrained else None for untrained in before]
+    runs = []
+    for at, label in enumerate(labels):
+        if before[at] or total[at] or (any(named) and not named[at]):
+            continue
+        start = next((place for place in reversed(range(at)) if before[place]), None)
+        has = [place in (start, at) for place in range(len(labels))]
+        name = " ".join(label.split())[:_LONGEST] or f"row {at + 1}"
+        runs.append(_Run(name=name, spans=spans, has=has, began=start is not None))
+    return _Runs(found=runs, by_name=True)
 
 
 def _without_step(label: str) -> str:
@@ -266,76 +324,97 @@ class WrittenRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    """What a table says of a run, and the names in it that are no metric."""
+
+    rows: Sequence[WrittenRow] = ()
+    unknown: Sequence[str]
+    runs: _Runs = field(default_factory=lambda: _Runs(found=()))
+
+    @property
+    def names(self) -> list[str]:
+        """Of several runs, in the table's order; [] where it is of one."""
+        return [run.name for run in self.runs.found if run.name]
+
+    @property
+    def has_a_row_of_each(self) -> bool:
+        """Whether its rows are runs, and not steps."""
+        return self.runs.by_name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenTable:
     """A table's lines as cells, its header first; every row has as many cells."""
 
     lines: Sequence[int]
     rows: Sequence[Sequence[str]]
 
-    def course(self, is_known: Callable[[str], bool]) -> tuple[list[WrittenRow], list[str]]:
-        """The rows of a run's course, whichever way round they stand, and names that are no metric.
+    def course(self, is_known: Callable[[str], bool], run: str | None = None) -> Course:
+        """A run's course, whichever way round the table stands: of several runs the one of that name, or the first.
 
-        [] where the table has no metric, or where its rows or columns are different runs.
+        No rows where the table has no metric.
         """
         first, *body = _parted(self.rows)
         header = [_counted(_named(cell), [row[place] for row in body]) for place, cell in enumerate(first)]
         across = [place for place, name in enumerate(header) if is_known(name)]
         down = [place for place, row in enumerate(body) if is_known(_named(row[0]))]
         if down and len(down) >= len(across) and not is_known(header[0]):
-            return self._transposed(header, body, down)
-        return self._upright(header, body, across) if across and body else ([], header)
+            return self._transposed(header, body, down, run)
+        return self._upright(header, body, across, run) if across and body else Course(unknown=header)
 
     def _upright(
-        self, header: Sequence[str], body: Sequence[Sequence[str]], known: Sequence[int]
-    ) -> tuple[list[WrittenRow], list[str]]:
-        """One row a step."""
+        self, header: Sequence[str], body: Sequence[Sequence[str]], known: Sequence[int], asked: str | None
+    ) -> Course:
+        """One row a step, or one a run."""
         unknown = [name for place, name in enumerate(header) if place not in known and name]
-        labels = _label_column(header, body)
-        if labels is None and 0 not in known:
-            labels = 0
-        told = [None] * len(body) if labels is None else _spans([row[labels] for row in body])
-        epochs = labels is not None and _are_epochs(header[labels], [row[labels] for row in body])
-        if epochs:
-            told = [None] * len(body)
+        column = _label_column(header, body)
+        if column is None and 0 not in known:
+            column = 0
+        labels = None if column is None else [row[column] for row in body]
         courses = len(body) == 1 and any(len(cell_values(body[0][place])) > 1 for place in known)
-        of_one = labels is None or epochs or _are_of_one_run(header[labels], [row[labels] for row in body], told)
-        if not of_one and not courses:
-            return [], list(header)
-        if labels is not None:
-            told = _of_first_run([row[labels] for row in body], told)
-        names = [(place, header[place]) for place in known if place != labels]
+        if labels is None or _are_epochs(over := header[column or 0], labels):
+            runs = _Runs.only([None] * len(body))
+        else:
+            runs = _runs_of(over, labels, courses=courses)
+        if (run := runs.called(asked)) is None:
+            return Course(unknown=header, runs=runs)
+        names = [(place, header[place]) for place in known if place != column]
         scales = {name: _scale_of(name) for _, name in names}
         rows: list[WrittenRow] = []
-        numbered = any(span is not None and span != (0, 0) for span in told)
-        for line, row, span in zip(self.lines[1:], body, told, strict=True):
-            if numbered and span is None:
-                continue  # a total, another run
+        numbered = any(map(_is_later, run.spans))
+        for line, row, span, is_own in zip(self.lines[1:], body, run.spans, run.has, strict=True):
+            if not is_own or (numbered and span is None):
+                continue  # another run, a total
             cells = {name: _times(scales[name], row[place]) for place, name in names}
-            rows += _expanded(line, span, cells, part=labels is not None and is_stage(row[labels]))
-        return _with_shares(_one_behind_another(rows, told)), [
-            name for name in unknown if labels is None or name != header[labels]
-        ]
+            part = column is not None and (is_stage(row[column]) or run.began)
+            rows += _expanded(line, span, cells, part=part)
+        rows = [*_with_shares(_one_behind_another(rows, run.spans))]
+        left = [name for name in unknown if column is None or name != header[column]]
+        return Course(rows=_held_out(rows) if run.began else rows, unknown=left, runs=runs)
 
     def _transposed(
-        self, header: Sequence[str], body: Sequence[Sequence[str]], known: Sequence[int]
-    ) -> tuple[list[WrittenRow], list[str]]:
-        """One column a step; with one column of values (metric, value) that is one row, or the ends of an arrow."""
+        self, header: Sequence[str], body: Sequence[Sequence[str]], known: Sequence[int], asked: str | None
+    ) -> Course:
+        """One column a step, or one a run; with one column of values (metric, value) that is one row, or the ends of
+        an arrow.
+        """
         unknown = [_named(row[0]) for place, row in enumerate(body) if place not in known]
         places = [place for place in range(1, len(header)) if not is_change(header[place])] or [1]
-        told = _spans([header[place] for place in places])
-        if len(told) > 1 and not _are_of_one_run(header[0], [header[place] for place in places], told):
-            return [], unknown
-        rows: list[WrittenRow] = []
         if len(places) == 1 and len({body[place][0].strip() for place in known}) < len(known):
-            return _boxes(self.lines, body, known), unknown
-        numbered = any(span is not None and span != (0, 0) for span in told)
-        for column, span in zip(places, told, strict=True):
-            if numbered and span is None:
+            return Course(rows=_boxes(self.lines, body, known), unknown=unknown)
+        runs = _runs_of(header[0], [header[place] for place in places], courses=len(places) == 1)
+        if (run := runs.called(asked)) is None:
+            return Course(unknown=unknown, runs=runs)
+        rows: list[WrittenRow] = []
+        numbered = any(map(_is_later, run.spans))
+        for column, span, is_own in zip(places, run.spans, run.has, strict=True):
+            if not is_own or (numbered and span is None):
                 continue
             cells = {_named(body[place][0]): cell_values(body[place][column]) for place in known}
             if any(value is not None for values in cells.values() for value in values):
-                rows += _expanded(self.lines[0], span, cells, part=is_stage(header[column]))
-        return _with_shares(rows), unknown
+                rows += _expanded(self.lines[0], span, cells, part=is_stage(header[column]) or run.began)
+        rows = _with_shares(rows)
+        return Course(rows=_held_out(rows) if run.began else rows, unknown=unknown, runs=runs)
 
 
 def _label_column(header: Sequence[str], body: Sequence[Sequence[str]]) -> int | None:
@@ -406,6 +485,16 @@ def _boxes(lines: Sequence[int], body: Sequence[Sequence[str]], known: Sequence[
         cells[name] = value
     rows.append(WrittenRow(line=lines[-1], step=None, cells=cells))
     return _with_shares([row for row in rows if row.cells])
+
+
+def _held_out(rows: Sequence[WrittenRow]) -> list[WrittenRow]:
+    """What models earn before training and after it was measured on the same prompts: an evaluation."""
+
+    def called(name: str) -> str:
+        is_trained = name_of(name) is None or "train" in name.lower()
+        return name if is_trained or name_of(f"eval {name}") is None else f"eval {name}"
+
+    return [replace(row, cells={called(name): value for name, value in row.cells.items()}) for row in rows]
 
 
 def _named(cell: str) -> str:

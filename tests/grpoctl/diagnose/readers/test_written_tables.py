@@ -396,19 +396,84 @@ def test_a_table(name: str, tmp_path: Path) -> None:
     assert rows == [pytest.approx(row) for row in expected]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "| config | reward | kl |\n|---|---|---|\n| ours, lr 1e-6 | 0.45 | 0.01 |\n| theirs | 0.10 | 3.2 |\n",
-        "| metric | Qwen 1.5B | Llama 8B |\n|---|---|---|\n| reward | 0.4 | 0.5 |\n| kl | 0.1 | 0.2 |\n",
-        "| setup | reward | kl |\n|---|---|---|\n| K=8, 200 steps | 0.45 | 0.01 |\n| K=16, 200 steps | 0.10 | 3.2 |\n",
-        "| | reward | kl |\n|---|---|---|\n| K=8, 200 steps | 0.45 | 0.01 |\n| K=16, 200 steps | 0.10 | 3.2 |\n",
-        "Reward is 1.0 for a correct answer and 0.0 otherwise. We use a group size of 8.\n",  # what a reward would be
-    ],
-)
-def test_what_is_no_course_of_a_run(text: str, tmp_path: Path) -> None:
+def test_a_promise_is_no_course_of_a_run(tmp_path: Path) -> None:
     with pytest.raises(GrpoError):
-        rows_of(text, tmp_path)
+        rows_of("Reward is 1.0 for a correct answer and 0.0 otherwise. We use a group size of 8.\n", tmp_path)
+
+
+RUNS = {  # a table with a row or a column for each run -> what each run is called, and its rows
+    "rows of configurations": (
+        "| config | reward | kl |\n|---|---|---|\n| ours, lr 1e-6 | 0.45 | 0.01 |\n| theirs | 0.10 | 3.2 |\n",
+        {"ours, lr 1e-6": [{"reward/mean": 0.45, "kl": 0.01}], "theirs": [{"reward/mean": 0.10, "kl": 3.2}]},
+    ),
+    "columns of models": (
+        "| metric | Qwen 1.5B | Llama 8B |\n|---|---|---|\n| reward | 0.4 | 0.5 |\n| kl | 0.1 | 0.2 |\n",
+        {"Qwen 1.5B": [{"reward/mean": 0.4, "kl": 0.1}], "Llama 8B": [{"reward/mean": 0.5, "kl": 0.2}]},
+    ),
+    "steps that all runs have": (
+        "| | reward |\n|---|---|\n| K=8, 200 steps | 0.45 |\n| K=16, 200 steps | 0.10 |\n| mean | 0.28 |\n",
+        {"K=8, 200 steps": [{"reward/mean": 0.45}], "K=16, 200 steps": [{"reward/mean": 0.10}]},
+    ),
+    "before a fix and after it": (
+        "| metric | before fix | after fix |\n|---|---|---|\n| reward | 0.3 | 0.5 |\n| kl | 0.1 | 0.2 |\n",
+        {"before fix": [{"reward/mean": 0.3, "kl": 0.1}], "after fix": [{"reward/mean": 0.5, "kl": 0.2}]},
+    ),
+    "models before and after training: an evaluation": (
+        "| Model | Accuracy | KL |\n|---|---|---|\n| Base 3B | 60% | |\n| Base, SFT warmup | 62% | |\n"
+        "| SFT + GRPO | 61% | 0.1 |\n| SFT + DAPO | 70% | 0.2 |\n| GPT-5 | 90% | |\n",
+        {
+            "SFT + GRPO": [{"eval/reward": 0.62}, {"eval/reward": 0.61, "kl": 0.1}],
+            "SFT + DAPO": [{"eval/reward": 0.62}, {"eval/reward": 0.70, "kl": 0.2}],
+        },
+    ),
+    "checkpoints of two runs": (
+        "| | reward |\n|---|---|\n| base | 0.1 |\n| strict, step 100 | 0.2 |\n| strict, step 200 | 0.3 |\n"
+        "| async, step 100 | 0.4 |\n| async, step 200 | 0.5 |\n",
+        {
+            "strict": [{"reward/mean": 0.1}, {"reward/mean": 0.2}, {"reward/mean": 0.3}],
+            "async": [{"reward/mean": 0.1}, {"reward/mean": 0.4}, {"reward/mean": 0.5}],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_table_of_several_runs_is_each_of_them(name: str, tmp_path: Path) -> None:
+    text, expected = RUNS[name]
+    file = tmp_path / "table.md"
+    file.write_text(text)
+    first = open_source(Source(name=str(file), path=file))
+    told = {
+        one.run: [
+            {metric: value for metric, value in row.items() if metric not in ("step", "update", "eval/slices/accuracy")}
+            for row in one.case.rows
+        ]
+        for one in (first, *first.further)
+    }
+    assert told == {run: [pytest.approx(row) for row in rows] for run, rows in expected.items()}
+    assert first.source == f"{file} ({first.run})"
+
+
+def test_a_table_with_a_row_of_each_run_is_read_only_where_nothing_else_is(tmp_path: Path) -> None:
+    file = tmp_path / "report.md"
+    file.write_text(
+        RUNS["rows of configurations"][0] + "\nThe last run:\n\n| step | reward |\n|---|---|\n| 1 | 0.5 |\n"
+    )
+    found = open_source(Source(name=str(file), path=file))
+    assert [row["reward/mean"] for row in found.case.rows] == [0.5]
+    assert (found.run, found.further) == ("", ())
+
+
+def test_two_tables_of_the_same_runs_are_joined_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "report.md"
+    file.write_text(
+        "| run | reward |\n|---|---|\n| a | 0.5 |\n| b | 0.25 |\n\n| run | kl |\n|---|---|\n| b | 0.1 |\n| a | 0.2 |\n"
+    )
+    found = open_source(Source(name=str(file), path=file))
+    told = [
+        (one.run, one.case.rows[0].get("reward/mean"), one.case.rows[0].get("kl")) for one in (found, *found.further)
+    ]
+    assert told == [("a", 0.5, 0.2), ("b", 0.25, 0.1)]
 
 
 @pytest.mark.parametrize(
@@ -470,16 +535,6 @@ COURSES = {
 def test_a_course_that_people_tell(name: str, tmp_path: Path) -> None:
     text, expected = COURSES[name]
     assert rows_of(text, tmp_path) == [pytest.approx(row) for row in expected]
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["before fix | after fix", "run A (step 100) | run B (step 100)", "late fusion model | early fusion model"],
-)
-def test_columns_of_two_runs_are_no_course(header: str, tmp_path: Path) -> None:
-    text = f"| metric | {header} |\n|---|---|---|\n| reward | 0.3 | 0.5 |\n| kl | 0.1 | 0.2 |\n"
-    with pytest.raises(GrpoError):
-        rows_of(text, tmp_path)
 
 
 def test_parts_of_a_run_do_not_follow_each_other(tmp_path: Path) -> None:
