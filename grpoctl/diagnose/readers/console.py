@@ -170,7 +170,7 @@ class _Console:
             case,
             averaged_over=max(case.averaged_over, averaged),
             numbered=not how.startswith(_BY_ORDER),
-            excerpt=how.endswith(_AN_EXCERPT),
+            excerpt=how.endswith(_AN_EXCERPT) or log.parser.has_no_start,
         )
         extra = {"dictionaries": float(len(logged))} if form == "dictionary" else {"metric_lines": float(len(logged))}
         reading = Reading(

@@ -173,6 +173,7 @@ class LineParser:
         self.columns = columns
         self.run = run  # of several runs in a table; None for the first
         self.runs: list[str] = []  # the names of these
+        self.has_no_start = False  # rows are of whole runs
         self._of_runs: list[WrittenTable] = []  # with a row of each run
         self.bar: int | None = None  # where the longest progress bar stands
         self.total: int | None = None  # steps, by that bar
@@ -206,7 +207,9 @@ class LineParser:
             yield from self._dictionaries(self._number, held.rpartition(",")[0] + "}")
         tables, self._of_runs = self._of_runs, []
         for number, table in enumerate(tables if self.first_line is None and not self._stretches else (), 1):
-            yield from self._rows_of(self._course_of(table), table.lines[0], number)
+            course = self._course_of(table)
+            self.has_no_start = self.has_no_start or course.has_no_start
+            yield from self._rows_of(course, table.lines[0], number)
         stretches, self._stretches = self._stretches, {}
         placed = {name: stretch for name, stretch in stretches.items() if stretch.steps}
         if self._has_metric(placed):

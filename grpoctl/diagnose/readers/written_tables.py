@@ -341,6 +341,11 @@ class Course:
         """Whether its rows are runs, and not steps."""
         return self.runs.by_name
 
+    @property
+    def has_no_start(self) -> bool:
+        """Whether what it says of a run is one row, of the whole of it or of its end."""
+        return self.runs.by_name and not any(run.began for run in self.runs.found)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WrittenTable:

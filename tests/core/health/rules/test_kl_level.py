@@ -73,7 +73,7 @@ def averaged(case: Case) -> Case:
 
 def test_rows_of_many_steps_hint_by_a_kl_that_never_grew() -> None:
     finding = named(averaged(table([0.5, 0.55, 0.5])))["reference-mismatch"]
-    assert (finding.severity, finding.confidence) == ("warning", "weak")
+    assert (finding.severity, finding.confidence) == ("info", "weak")
     assert named(averaged(table([0.1, 0.3, 0.5]))) == {}  # it grew
     assert named(averaged(table([0.1, 0.12, 0.1]))) == {}  # where many sound runs end
     forced = named(averaged(table([3.0, 3.2, 3.1], **{"completions/truncated": [1.0] * 3})))["constrained-sampling"]
@@ -92,7 +92,7 @@ def test_the_first_and_the_last_value_of_a_kl() -> None:
 def test_without_step_numbers_the_first_row_need_not_be_the_runs() -> None:
     case = replace(table([0.6, 0.62]), numbered=False)
     finding = named(case)["reference-mismatch"]
-    assert (finding.severity, finding.confidence) == ("warning", "weak")
+    assert (finding.severity, finding.confidence) == ("info", "weak")
 
 
 @pytest.mark.parametrize(

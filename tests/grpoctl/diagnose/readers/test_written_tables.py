@@ -464,6 +464,17 @@ def test_a_table_with_a_row_of_each_run_is_read_only_where_nothing_else_is(tmp_p
     assert (found.run, found.further) == ("", ())
 
 
+def test_a_row_of_a_whole_run_is_not_its_first(tmp_path: Path) -> None:
+    def begins_later(text: str) -> bool:
+        file = tmp_path / "table.md"
+        file.write_text(text)
+        return open_source(Source(name=str(file), path=file)).case.begins_later
+
+    assert begins_later(RUNS["rows of configurations"][0])
+    assert not begins_later(RUNS["models before and after training: an evaluation"][0])
+    assert not begins_later("| step | reward |\n|---|---|\n| 1 | 0.5 |\n")
+
+
 def test_two_tables_of_the_same_runs_are_joined_by_name(tmp_path: Path) -> None:
     file = tmp_path / "report.md"
     file.write_text(
