@@ -272,6 +272,8 @@ _HOME_MADE = _table(  # in small letters, words joined by _
 _EVAL = _table(
     """
     eval_reward | eval/reward
+    val/total | eval/reward
+    eval/total | eval/reward
     eval_loss | eval/loss
     eval_completions/mean_length | eval/length
     eval_completion_length | eval/length

@@ -14,6 +14,7 @@ _MARKS = re.compile(r"[*`_~\\]+")
 _REMARK = re.compile(r"[(\[{（]([^()\[\]{}（）]*)[)\]}）]")
 _WORD = re.compile(r"[a-z]+\d+[a-z]*|[a-z]+@?|@|\d+|%|[Δδ]|[^\W\d_a-z]+")
 _COUNTED = re.compile(r"\b(tokens|toks?) ?/ ?(completion|response|sample|rollout|answer)s?\b", re.IGNORECASE)
+_AT_TEMPERATURE = re.compile(r"@\s*(?:t|temp|temperature)\s*=?\s*\d+(?:\.\d+)?", re.IGNORECASE)  # `exact @ t0.7`
 _NO_NAME = re.compile(r"[/\u2212=+]| [-\u2013] ")  # a ratio or a difference of two
 _DECIMAL = re.compile(r"\s[-+]?\d*\.\d+\s*%?\s*\Z")  # `eval reward 0.5`
 _VALUED = re.compile(r"\s[-+]?\d")  # `reward 0.12`: a name with its value
@@ -57,12 +58,13 @@ _PLACES = frozenset({  # what a path of a metric begins with, beside the names t
 })  # fmt: skip
 # A word -> the word that stands for it below.
 _SAME = {
-    "reward@": "reward", "score@": "reward", "acc@": "accuracy", "accuracy@": "accuracy",
+    "recall@": "accuracy", "ndcg@": "accuracy", "hit@": "accuracy", "hits@": "accuracy", "precision@": "accuracy",
+    "mrr@": "accuracy", "map@": "accuracy", "reward@": "reward", "score@": "reward", "acc@": "accuracy", "accuracy@": "accuracy",
     "rewards": "reward", "rew": "reward", "ret": "reward", "score": "reward", "scores": "reward", "return": "reward",
     "returns": "reward", "rwd": "reward",
     "acc": "accuracy", "correct": "accuracy", "correctness": "accuracy", "solved": "accuracy", "pass": "accuracy",
     "pass@": "accuracy", "avg@": "accuracy", "mean@": "accuracy", "maj@": "accuracy", "success": "accuracy",
-    "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy", "resolve": "accuracy",
+    "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy", "ndcg": "accuracy", "mrr": "accuracy", "resolve": "accuracy",
     "resolved": "accuracy",
     "kld": "kl", "ent": "entropy", "gradient": "grad", "grads": "grad", "gnorm": "gradnorm",
     "lengths": "length", "len": "length", "resp": "response", "responses": "response", "completions": "response",
@@ -194,7 +196,7 @@ def metric_by_words(name: str) -> str | None:
     of_trained = path[0] == "reward" and path[-1] in _SETS  # reward/math: where prompts of several sets are trained on
     if len(name) > _LONGEST or _DECIMAL.search(name) or of_trained:
         return None
-    plain = _COUNTED.sub("response tokens", _MARKS.sub(" ", name))
+    plain = _AT_TEMPERATURE.sub(" ", _COUNTED.sub("response tokens", _MARKS.sub(" ", name)))
     if len(path) > 1 and path[-1] in _MEANS_OF:  # Score/mean
         return metric_by_words("/".join(name.strip().split("/")[:-1]))
     if len(path) > 1 and path[0] in _HELD_OUT | _PLACES:

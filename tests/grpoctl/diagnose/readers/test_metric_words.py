@@ -11,6 +11,8 @@ from grpoctl.diagnose.readers.metric_words import metric_by_words, part_by_words
 @pytest.mark.parametrize(
     ("name", "metric"),
     [
+        ("exact @ t0.7", "rewards/accuracy"),
+        ("NDCG@10", "eval/slices/accuracy"),
         ("avg reward", "reward/mean"),
         ("**Mean Reward**", "reward/mean"),
         ("平均奖励", "reward/mean"),
