@@ -51,6 +51,7 @@ FOREIGN = {
     "sampler/prob_gap_max": "the largest",
     "sampler/correlation": "correlation of the two probabilities over drawn tokens",
     "sampler/kl": "estimated KL between the sampler's distribution and the trainer's, nats a token",
+    "tools/calls": "calls of a tool a completion, or the share of completions with one",
     "sampler/masked": "share of tokens or sequences left out because sampler and trainer disagree",
 }
 

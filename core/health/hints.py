@@ -459,6 +459,27 @@ def paid_for_another_shape(case: Case) -> Finding | None:
     )  # fmt: skip
 
 
+CALLED, DIED_OUT = 0.02, 0.1  # calls a completion; of the early ones, at most, are left
+
+
+def tools_die_out(case: Case) -> Finding | None:
+    """reward-hacking: tools are called no more (a tenth of the early calls at most) while the reward did not fall."""
+    values, rewards = (values_of(case.stage_rows, name) for name in ("tools/calls", "reward/mean"))
+    if len(values) < 3 or len(rewards) < 2:
+        return None
+    (early, late), (was, now) = thirds(values), thirds(rewards)
+    if early < CALLED or late > DIED_OUT * early or now < was:
+        return None
+    return _hint(
+        "reward-hacking",
+        f"tools are called no more: {early:.2g} calls a completion in the first third, {late:.2g} in the last, while "
+        f"the reward went from {was:.3g} to {now:.3g}: answers without the tool are paid as well",
+        look="read ten completions of the last step; see what the reward pays for a call, and for one that fails",
+        decides="do they come back where an answer without a call earns nothing?",
+        early=early, late=late, rows=len(values),
+    )  # fmt: skip
+
+
 APART = 0.2  # of what there is to earn
 
 
@@ -562,20 +583,21 @@ def kl_leaps(case: Case) -> Finding | None:
 
 def _median_thirds(values: Sequence[float]) -> tuple[float, float]:
     """The medians of the first third and of the last."""
-    third = len(values) // 3
+    third = max(1, len(values) // 3)
     return median(values[:third]), median(values[-third:])
 
 
-ROUGHER, ROUGH = 4.0, 100.0  # times; a gradient norm
+ROUGHER, ROUGH, ROUGHEST = 4.0, 100.0, 1000.0  # times; a gradient norm; one that says so on a single row
 
 
 def gradients_are_rough(case: Case) -> Finding | None:
     """grad-explosion: the median gradient norm is 100 or more, or that of the last third four times the first's, and 1.
 
-    Of a norm of 100 that is clipped to `max_grad_norm` 1 a hundredth is left.
+    Of fewer than six rows: 1000 or more on each. Of a norm of 100 that is clipped to `max_grad_norm` 1 a hundredth is
+    left.
     """
     values = values_of(case.stage_rows, "grad_norm")
-    if len(values) < FEW:
+    if not values or (len(values) < FEW and min(values) < ROUGHEST):
         return None
     early, late = _median_thirds(values)
     rough = median(values) >= ROUGH
@@ -625,6 +647,7 @@ HINTS: tuple[Hint, ...] = (
     only_the_form,
     form_earns_more,
     paid_for_another_shape,
+    tools_die_out,
     shorter_for_the_same,
     longer_for_nothing,
     not_on_held_out_prompts,

@@ -407,7 +407,7 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
     Of tables that tell the same metrics of the same steps again the one with the most rows stands: they are other runs,
     or it was printed again. One with nothing but losses is of supervised learning, and stands behind the others.
     """
-    tables = [list(rows) for _, rows in groupby(logged, key=lambda entry: entry.table)]
+    tables = _of_one_kind([list(rows) for _, rows in groupby(logged, key=lambda entry: entry.table)])
     kept: list[list[Logged]] = []
     for rows in sorted(tables, key=lambda rows: (_is_of_rewards(rows), len(rows)), reverse=True):
         if not any(_tells_again(rows, other) for other in kept):
@@ -417,6 +417,20 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
     if len(kept) > 1 and all(entry.step is not None for entry in entries):
         entries.sort(key=lambda entry: entry.step or 0)
     return _joined(entries)
+
+
+def _of_one_kind(tables: Sequence[list[Logged]]) -> list[list[Logged]]:
+    """The tables; those of evaluations without what tables of training have, too: it was measured on other prompts."""
+    metrics = [{name_of(name) for row in rows for name in row.cells} for rows in tables]
+    held_out = [any(map(_is_held_out, told)) and "reward/mean" not in told for told in metrics]
+    of_training = [rows for rows, other in zip(tables, held_out, strict=True) if not other and _is_of_rewards(rows)]
+    trained = {name for rows in of_training for row in rows for name in row.cells} - set(STEPS)
+    return [
+        [row._replace(cells={name: value for name, value in row.cells.items() if name not in trained}) for row in rows]
+        if other
+        else rows
+        for rows, other in zip(tables, held_out, strict=True)
+    ]
 
 
 def _is_of_rewards(rows: Sequence[Logged]) -> bool:

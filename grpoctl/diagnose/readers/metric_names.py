@@ -36,6 +36,7 @@ _TRL = _table(
     """
     reward | reward/mean
     reward_std | reward/std
+    tools/call_frequency | tools/calls
     frac_reward_zero_std | groups/dead
     completions/mean_length | completions/length
     completion_length | completions/length
@@ -150,6 +151,8 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     env/all/correct | rewards/correct
     env/all/format | rewards/format
     env/all/format_eos | completions/truncated
+    lr-pg_0 | learning_rate
+    tool_call/mean | tools/calls
     kl_policy_base | kl
     actor_train/grad_norm | grad_norm
     length/mean | completions/length

@@ -41,7 +41,7 @@ _SAYS_NOTHING = frozenset({
     "a", "in", "on", "at", "by", "to", "over", "value", "curr", "current", "token", "tokens", "step", "final",
     "total", "overall", "raw", "actor", "rolling", "smoothed", "ema", "running", "approx", "estimated", "est",
     "ref", "reference", "all", "group", "trainer", "stats", "metrics", "ppo", "grpo", "rl", "learner", "optim", "task",
-    "env", "with", "update",
+    "env", "with", "update", "emit", "emitting",
 })  # fmt: skip
 _HELD_OUT = frozenset({
     "eval", "val", "validation", "test", "dev", "heldout", "held", "out", "evaluation", "benchmark",
@@ -59,13 +59,14 @@ _PLACES = frozenset({  # what a path of a metric begins with, beside the names t
 # A word -> the word that stands for it below.
 _SAME = {
     "recall@": "accuracy", "ndcg@": "accuracy", "hit@": "accuracy", "hits@": "accuracy", "precision@": "accuracy",
-    "mrr@": "accuracy", "map@": "accuracy", "reward@": "reward", "score@": "reward", "acc@": "accuracy", "accuracy@": "accuracy",
+    "mrr@": "accuracy", "map@": "accuracy", "reward@": "reward", "score@": "reward", "acc@": "accuracy",
+    "accuracy@": "accuracy",
     "rewards": "reward", "rew": "reward", "ret": "reward", "score": "reward", "scores": "reward", "return": "reward",
     "returns": "reward", "rwd": "reward",
     "acc": "accuracy", "correct": "accuracy", "correctness": "accuracy", "solved": "accuracy", "pass": "accuracy",
     "pass@": "accuracy", "avg@": "accuracy", "mean@": "accuracy", "maj@": "accuracy", "success": "accuracy",
-    "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy", "ndcg": "accuracy", "mrr": "accuracy", "resolve": "accuracy",
-    "resolved": "accuracy",
+    "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy", "ndcg": "accuracy",
+    "mrr": "accuracy", "resolve": "accuracy", "resolved": "accuracy",
     "kld": "kl", "ent": "entropy", "gradient": "grad", "grads": "grad", "gnorm": "gradnorm",
     "lengths": "length", "len": "length", "resp": "response", "responses": "response", "completions": "response",
     "completion": "response", "comp": "response", "output": "response", "outputs": "response", "gen": "response",
@@ -79,7 +80,7 @@ _SAME = {
     "stddev": "std", "spread": "std", "dispersion": "std", "equal": "same", "identical": "same", "constant": "same",
     "zeros": "zero", "no": "zero", "non": "nonzero", "groups": "group", "prompts": "group", "variance": "var",
     "advantages": "advantage", "adv": "advantage", "unique": "distinct", "div": "divergence", "losses": "loss",
-    "successes": "accuracy",
+    "successes": "accuracy", "tools": "tool", "calls": "call",
     "minimum": "min", "maximum": "max", "highest": "max", "lowest": "min", "learning": "learn", "logp": "logprob",
     "logprobs": "logprob", "formatting": "format", "formatted": "format",
 }  # fmt: skip
@@ -95,7 +96,7 @@ _MEANS: dict[frozenset[str], str] = {
         "rewards/accuracy": ("accuracy", "accuracy share", "accuracy reward", "accuracy response", "exact match",
                              "exact match share", "exact", "exact share"),
         "rewards/format": ("format", "format share", "format reward", "format accuracy"),
-        "kl": ("kl", "kl divergence", "kl loss", "kl penalty"),
+        "kl": ("kl", "kl sft", "kl base", "kl init", "kl divergence", "kl loss", "kl penalty"),
         "sampler/kl": ("mismatch kl", "kl mismatch", "response kl error", "sampler kl", "vllm kl", "inference kl"),
         "rollout/logprob_gap": ("logprob diff", "logprob gap", "logprob difference", "logprob mismatch"),
         "sampler/prob_gap": ("prob diff", "probs diff", "prob gap"),
@@ -125,6 +126,7 @@ _MEANS: dict[frozenset[str], str] = {
                         "same share", "same reward", "same reward share", "zero reward signal", "dead reward",
                         "zero signal share", "flat", "flat share", "uninformative", "uninformative share",
                         "zero grad share", "zero variance", "collapsed share"),
+        "tools/calls": ("tool call", "tool call share", "tool call frequency", "tool call count", "tool call response"),
         "advantage/std_all": ("advantage std",),
         "advantage/max": ("advantage max",),
         "advantage/min": ("advantage min",),

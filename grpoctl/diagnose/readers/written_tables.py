@@ -503,7 +503,8 @@ def _held_out(rows: Sequence[WrittenRow]) -> list[WrittenRow]:
 
 
 def _named(cell: str) -> str:
-    """The cell as a name: without marks, and without spaces around a path's bars."""
+    """The cell as a name: without marks, and without spaces around a path's bars; a tag as code is its name."""
+    cell = re.sub(r"`<([^<>`/]{1,40})>`", r"\1", cell)
     return re.sub(r"\s*/\s*", "/", re.sub(r"\*+|`+|<[^<>]{1,40}>", "", cell.strip()[:_LONGEST])).strip().strip("_")
 
 

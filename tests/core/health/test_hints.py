@@ -30,6 +30,7 @@ from core.health.hints import (
     shorter_for_the_same,
     stuck_at_the_end,
     thrown_early,
+    tools_die_out,
 )
 from core.health.statistics import trend
 
@@ -316,6 +317,20 @@ def test_gradients_that_are_rough() -> None:
     assert gradients_are_rough(case({"grad_norm": [0.02, 0.03, 0.05, 0.09, 0.12, 0.19]})) is None
     assert gradients_are_rough(case({"grad_norm": [2400.0] * 6})) is not None
     assert gradients_are_rough(case({"grad_norm": [24.0] * 6})) is None
+    assert gradients_are_rough(case({"grad_norm": [3e9]})) is not None
+    assert gradients_are_rough(case({"grad_norm": [3e9, 900.0]})) is None  # a spike
+    assert gradients_are_rough(case({"grad_norm": []})) is None
+
+
+def test_tools_that_are_called_no_more() -> None:
+    calls, paid = [0.14, 0.09, 0.01, 0.0, 0.0, 0.0], [0.01, 0.02, 0.03, 0.06, 0.08, 0.09]
+    hint = tools_die_out(case({"tools/calls": calls, REWARD: paid}))
+    assert hint is not None
+    assert (hint.id, hint.evidence["early"]) == ("reward-hacking", pytest.approx(0.115))
+    assert tools_die_out(case({"tools/calls": calls, REWARD: paid[::-1]})) is None  # the whole policy went
+    assert tools_die_out(case({"tools/calls": calls})) is None
+    assert tools_die_out(case({"tools/calls": [0.14, 0.12, 0.1, 0.08, 0.04, 0.02], REWARD: paid})) is None  # fewer
+    assert tools_die_out(case({"tools/calls": [0.01, 0.01, 0.0, 0.0, 0.0, 0.0], REWARD: paid})) is None  # never many
 
 
 @pytest.mark.parametrize("column", ["sampler/kl", "sampler/prob_gap", "rollout/logprob_gap"])

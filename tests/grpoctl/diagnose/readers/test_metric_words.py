@@ -11,6 +11,9 @@ from grpoctl.diagnose.readers.metric_words import metric_by_words, part_by_words
 @pytest.mark.parametrize(
     ("name", "metric"),
     [
+        ("% emit `<tool_call>`", "tools/calls"),
+        ("avg tool calls", "tools/calls"),
+        ("mean_kl_sft", "kl"),
         ("exact @ t0.7", "rewards/accuracy"),
         ("NDCG@10", "eval/slices/accuracy"),
         ("avg reward", "reward/mean"),

@@ -475,6 +475,17 @@ def test_a_row_of_a_whole_run_is_not_its_first(tmp_path: Path) -> None:
     assert not begins_later("| step | reward |\n|---|---|\n| 1 | 0.5 |\n")
 
 
+def test_what_an_evaluation_says_of_the_same_steps_is_no_other_run(tmp_path: Path) -> None:
+    text = (
+        "| Step | Reward mean | Zero-var | Format |\n|---|---|---|---|\n| 1 | 0.7 | 0.62 | 0.5 |\n"
+        "| 2 | 0.8 | 0.72 | 0.6 |\n\n| Step | Val exact | Format |\n|---|---|---|\n| 1 | 0.72 | 0.9 |\n| 2 | 0.75 | 1.0 |\n| 3 | 0.76 | 1.0 |\n"
+    )
+    rows = rows_of(text, tmp_path)
+    assert [row.get("rewards/format") for row in rows] == [0.5, 0.6, None]
+    assert [row.get("groups/dead") for row in rows] == [0.62, 0.72, None]
+    assert [row.get("eval/reward") for row in rows] == [0.72, 0.75, 0.76]
+
+
 def test_two_tables_of_the_same_runs_are_joined_by_name(tmp_path: Path) -> None:
     file = tmp_path / "report.md"
     file.write_text(
