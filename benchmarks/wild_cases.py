@@ -63,9 +63,17 @@ def kept_cases(folder: Path, half: str) -> Iterator[Kept]:
 
 
 def _readings(case: WildCase, folder: Path) -> Iterator[tuple[str, Reading]]:
+    """Each file's name and what it says, of one with several runs each of them."""
     for name in case.files:
         with suppress(GrpoError):
-            yield name, open_source(Source(name=str(folder / name), path=None, settings=dict(case.settings)))
+            first = open_source(Source(name=str(folder / name), path=None, settings=dict(case.settings)))
+            for number, one in enumerate((first, *first.further), 1):
+                yield (name if not first.further else _numbered(name, number)), one
+
+
+def _numbered(name: str, run: int) -> str:
+    path = Path(name)
+    return str(path.with_name(f"{path.stem}-{run}{path.suffix}"))
 
 
 def _kept(case: WildCase, readings: Sequence[tuple[str, Reading]], folder: Path, *, half: str, most: float) -> Kept:

@@ -477,8 +477,10 @@ def test_a_row_of_a_whole_run_is_not_its_first(tmp_path: Path) -> None:
 
 def test_what_an_evaluation_says_of_the_same_steps_is_no_other_run(tmp_path: Path) -> None:
     text = (
-        "| Step | Reward mean | Zero-var | Format |\n|---|---|---|---|\n| 1 | 0.7 | 0.62 | 0.5 |\n"
-        "| 2 | 0.8 | 0.72 | 0.6 |\n\n| Step | Val exact | Format |\n|---|---|---|\n| 1 | 0.72 | 0.9 |\n| 2 | 0.75 | 1.0 |\n| 3 | 0.76 | 1.0 |\n"
+        "| Step | Reward mean | Zero-var | Format |\n|---|---|---|---|\n"
+        "| 1 | 0.7 | 0.62 | 0.5 |\n| 2 | 0.8 | 0.72 | 0.6 |\n\n"
+        "| Step | Val exact | Format |\n|---|---|---|\n"
+        "| 1 | 0.72 | 0.9 |\n| 2 | 0.75 | 1.0 |\n| 3 | 0.76 | 1.0 |\n"
     )
     rows = rows_of(text, tmp_path)
     assert [row.get("rewards/format") for row in rows] == [0.5, 0.6, None]
