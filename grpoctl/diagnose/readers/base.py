@@ -95,7 +95,7 @@ def only_first(runs: Sequence[str]) -> list[str]:
 
 
 class Reader(Protocol):
-    """One format. `looks_for` is what it goes by, for the message that no reader knew the source."""
+    """One format. `looks_for`: what that is in a few words, for the message that no reader knew the source."""
 
     name: str
     looks_for: str

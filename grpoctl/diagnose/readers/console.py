@@ -18,6 +18,7 @@ from typing import Any
 
 from core.errors import SpecError
 from core.health.case import Notice
+from core.text import harmless
 from grpoctl.diagnose.readers.attempts import BEGINS_AGAIN, FROM_SCRATCH, PLACED, TIMED, Cells, newest_attempt
 from grpoctl.diagnose.readers.base import MOST_RUNS, TOO_SMALL, Reading, Source, Unread, only_first
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
@@ -48,6 +49,7 @@ _OF_THE_ATTEMPT = "settings are those that the log states before the attempt tha
 _OF_THE_FIRST = "settings are those that the log states first: --set what the attempt that is judged changed"
 _AN_EXCERPT = "; by its epoch the first is not the run's first"
 _DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
+_LONGEST_NAME = 40  # characters that an error shows
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
 FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs", "stretches")
@@ -104,10 +106,7 @@ class _Console:
     """A text log with a trainer's metrics in it."""
 
     name = "console"
-    looks_for = (
-        "a text log, plain or .gz, a notebook or a page, with metrics as a trainer prints them: "
-        "{'loss': 0.0, 'reward': 0.5}, step:1 - key:value (verl), a table, or reward=0.5 (--map names others)"
-    )
+    looks_for = "what a trainer prints"
 
     def knows(self, source: Source) -> bool:
         """By its first line with a metric that we know."""
@@ -186,6 +185,18 @@ class _Console:
 
 
 READER = _Console()
+
+
+def unknown_names(source: Source) -> list[str]:
+    """What numbers are called in a text of which no metric is known, the most frequent first; [] where it is none."""
+    if source.path is None or not is_text(source.path):
+        return []
+    parser = LineParser(source.columns)
+    for line in islice(_lines(source.path, []), _GLANCED_AT):
+        list(parser.feed(line))
+    kinds = sorted(parser.unread.items(), key=lambda kind: -kind[1].count)
+    names = dict.fromkeys(name for names, _ in kinds for name in names)
+    return [harmless(" ".join(name.split()))[:_LONGEST_NAME] for name in names]
 
 
 def _not_there(source: Source, log: _Log) -> list[str]:

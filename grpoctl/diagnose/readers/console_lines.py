@@ -470,7 +470,7 @@ class LineParser:
             at = float(epoch[1]) if epoch else None
             drawn = step is None and _BAR.search(text) is not None
             yield Logged(line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn)
-        elif len(named) > 1:
+        if not known and len(named) > 1:
             self._not_read(number, text, named)
 
     def _named_in(self, number: int, text: str) -> Cells:

@@ -55,7 +55,7 @@ class _Csv:
     """A table of text: comma, semicolon or tab between cells."""
 
     name = "csv"
-    looks_for = "a .csv or .tsv (or any file of cells with commas) whose first row names metrics, ours or a trainer's"
+    looks_for = "a table of metrics"
 
     def knows(self, source: Source) -> bool:
         """By its name, by its cells, or because columns were mapped."""

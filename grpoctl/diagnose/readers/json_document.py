@@ -35,7 +35,7 @@ class _JsonDocument:
     """One JSON value."""
 
     name = "json"
-    looks_for = "a .json of rows ([{...}]), of columns ({'reward': [...]}) or of aggregates ({'reward': {'mean': 0.5}})"
+    looks_for = "rows, columns or aggregates"
 
     def knows(self, source: Source) -> bool:
         """By its content: one JSON value with a metric that we know."""

@@ -36,7 +36,7 @@ class _MlflowRun:
     """A run by its id, in the store that the environment or the source names."""
 
     name = "mlflow"
-    looks_for = "mlflow:RUN_ID, mlflow:URI#RUN_ID, or the mlflow.db or mlruns folder of a store that has one run"
+    looks_for = "a run, or a store of one"
 
     def knows(self, source: Source) -> bool:
         """By the word in front, a SQLite file with MLflow's tables, or a folder of experiments."""

@@ -31,6 +31,7 @@ from grpoctl.diagnose.readers import (
     trainer_state,
 )
 from grpoctl.diagnose.readers.base import Reader, Reading, Source, without_impossible
+from grpoctl.diagnose.readers.metric_names import proposed
 from grpoctl.diagnose.readers.trainer_log import with_dead_groups
 from grpoctl.diagnose.readers.user_settings import columns_of, typed_settings
 from grpoctl.files import storage_errors
@@ -203,8 +204,17 @@ def _nobody_knows(source: Source) -> str:
     with suppress(OSError):
         if source.path.is_file() and source.path.stat().st_size == 0:
             return f"{_called(source)} is empty"
-    formats = "; ".join(f"{reader.name}: {reader.looks_for}" for reader in readers())
-    return f"{_called(source)} has no format that grpoctl reads; looked for: {formats}"
+    formats = ", ".join(f"{reader.name} ({reader.looks_for})" for reader in readers())
+    return f"{_called(source)}: no metric of a training run is known in it{_names_in(source)}; looked for: {formats}"
+
+
+def _names_in(source: Source) -> str:
+    """What stands before numbers in a text that nobody knows, and how the user says which metric it is."""
+    names = console.unknown_names(source) if source.path is not None and source.path.is_file() else []
+    if not names:
+        return ""
+    near = next((f"{metric}={name}" for name in names if (metric := proposed(name)) is not None), "NAME=METRIC")
+    return f" (numbers are called {', '.join(names[:_NAMED])}: --map {near} takes one in)"
 
 
 def _called(source: Source) -> str:

@@ -50,7 +50,7 @@ class _RunDirectory:
     """A run of ours by its directory, a file in it, its id or its experiment's name."""
 
     name = "grpoctl"
-    looks_for = "a run directory of ours (spec.yaml, metrics.jsonl), or a run's id or experiment"
+    looks_for = "a run of ours"
 
     def knows(self, source: Source) -> bool:
         """By its spec.yaml; a name is looked up in the home."""

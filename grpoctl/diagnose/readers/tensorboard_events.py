@@ -24,7 +24,7 @@ class _TensorBoard:
     """A file of events, or a folder with some."""
 
     name = "tensorboard"
-    looks_for = f"TensorBoard's event files (*{_MARK}*), or a folder with them"
+    looks_for = "event files"
 
     def knows(self, source: Source) -> bool:
         """By the files' names: TensorBoard goes by them, too."""

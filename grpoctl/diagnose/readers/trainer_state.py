@@ -36,7 +36,7 @@ class _TrainerState:
     """A trainer_state.json, or a folder that has one, itself or in its last checkpoint-N."""
 
     name = "trainer-state"
-    looks_for = f"{FILE} of Hugging Face or TRL (log_history), or a folder with one in it or in its last checkpoint-N"
+    looks_for = FILE
 
     def knows(self, source: Source) -> bool:
         """By the file's beginning: its keys are sorted, and nothing long comes before log_history."""

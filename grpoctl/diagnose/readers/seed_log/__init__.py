@@ -32,7 +32,7 @@ class _SeedLog:
     """The reader."""
 
     name = "seed-log"
-    looks_for = "a log with lines such as '📍 Step 4/500' and 'DSL质量: fallback=True', plain or gzipped"
+    looks_for = "the console of the project that p30 is of"
 
     def knows(self, source: Source) -> bool:
         """Whether one of the trainer's own lines stands in the file's beginning."""

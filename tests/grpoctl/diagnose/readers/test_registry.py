@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -194,6 +195,17 @@ def test_an_unknown_format_names_what_was_looked_for(content: bytes, tmp_path: P
     message = str(caught.value)
     assert "\n" not in message
     assert all(reader.name in message for reader in READERS)
+
+
+def test_a_log_of_names_that_nobody_knows_says_how_to_map_one(tmp_path: Path) -> None:
+    (tmp_path / "own.log").write_text("iteration=1 spin=0.2 charge=3\niteration=2 spin=0.3 charge=3\n")
+    with pytest.raises(NotFoundError, match=r"numbers are called charge, spin: --map NAME=METRIC takes one in"):
+        open_source(asked(tmp_path / "own.log"))
+    (tmp_path / "near.log").write_text("pace=1 avg_r=0.2 foo=3\n")
+    with pytest.raises(NotFoundError, match=r"called avg_r, foo, pace: --map reward=avg_r takes one in"):
+        open_source(asked(tmp_path / "near.log"))
+    mapped = open_source(replace(asked(tmp_path / "near.log"), columns={"avg_r": "reward"}))
+    assert mapped.case.rows[0]["reward/mean"] == 0.2
 
 
 def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
