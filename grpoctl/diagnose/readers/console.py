@@ -35,6 +35,7 @@ _GLANCED_AT = 5_000  # lines of each of a folder's files
 _LOOKED_AT = 200_000  # lines in which the first metric is looked for
 _A_HEAD = 4  # lines of one kind: a configuration that several processes print is no course
 _BY_ORDER = "the log has no step numbers: a row is counted as one step"
+_OF_EPOCHS = "the log counts its steps anew (in each epoch): a row is counted as one step"
 _OWN_STEPS = "steps are the log's own"
 _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end do not follow each other
 _TWICE = 2  # times as many rows with rewards as lines, and more than that as lines with rewards, are in a table
@@ -133,6 +134,7 @@ class _Console:
         log = _scan(source, notes, run)
         notes += _not_there(source, log)
         form = _form_of(log)
+        notes += _told_twice(log) if form == "stretches" else []
         logged, averaged, total = log.logged[form], log.averaged[form], log.parser.total
         logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged, source, total)
         logged = _in_order(form, logged, log.parser.rounded)
@@ -168,7 +170,7 @@ class _Console:
         case = replace(
             case,
             averaged_over=max(case.averaged_over, averaged),
-            numbered=not how.startswith(_BY_ORDER),
+            numbered=not how.startswith((_BY_ORDER, _OF_EPOCHS)),
             excerpt=how.endswith(_AN_EXCERPT) or log.parser.has_no_start,
         )
         extra = {"dictionaries": float(len(logged))} if form == "dictionary" else {"metric_lines": float(len(logged))}
@@ -197,6 +199,12 @@ def unknown_names(source: Source) -> list[str]:
     kinds = sorted(parser.unread.items(), key=lambda kind: -kind[1].count)
     names = dict.fromkeys(name for names, _ in kinds for name in names)
     return [harmless(" ".join(name.split()))[:_LONGEST_NAME] for name in names]
+
+
+def _told_twice(log: _Log) -> list[str]:
+    """A note where a text tells different courses of one metric."""
+    names = ", ".join(sorted(log.parser.told_twice))
+    return [f"several courses of {names} are told (of other runs?): the longest one counts"] if names else []
 
 
 def _not_there(source: Source, log: _Log) -> list[str]:
@@ -541,7 +549,7 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     elif None not in bars and all((a or 0) < (b or 0) for a, b in pairwise(bars)) and training:
         steps, how = [bar or 0 for bar in bars], "steps are the progress bar's"
     else:
-        steps, how = list(range(1, len(training) + 1)), _BY_ORDER
+        steps, how = list(range(1, len(training) + 1)), _OF_EPOCHS if again else _BY_ORDER
         if (span := _steps_of_a_row(logged, training)) is not None:
             steps, how = [span * step for step in steps], f"steps by the run's summary: a row is of {span}"
         elif _is_excerpt(training):

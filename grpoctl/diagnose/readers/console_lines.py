@@ -181,6 +181,8 @@ class LineParser:
         self.unread: dict[tuple[str, ...], Unread] = {}
         self.first_line: int | None = None  # the first with a metric
         self.rounded: set[str] = set()  # names with a 0 that may be a small number, rounded
+        self.told_twice: set[str] = set()  # names of which two courses are told that differ
+        self._epoch: float | None = None  # that a line of its own began (`=== Epoch 2/3 ===`)
         self._held = ""  # a dictionary whose end is still to come
         self._held_lines = 0
         self._number = 0  # of the line that was read last
@@ -313,7 +315,8 @@ class LineParser:
                     word := _OF_ROLLOUT.search(text, left, begin) or _STEP_WORD.search(text, left, begin)
                 ):
                     step = int(word[1])
-                yield Logged(line=number, form="dictionary", cells=known, step=step, bar=self.bar)
+                at = None if step is None else self._epoch
+                yield Logged(line=number, form="dictionary", cells=known, step=step, bar=self.bar, epoch=at)
             else:
                 self._not_read(number, text[begin:stop], cells)
         rest = text[end:]
@@ -449,10 +452,7 @@ class LineParser:
         named = self._named_in(number, words)
         if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
             self._note_moves(number, text, named)
-        if cells is not None and not named and len(cells) % 2 == 0:
-            for name, value in zip(cells[::2], cells[1::2], strict=True):
-                if _CELL.fullmatch(value) and name.strip() and not _CELL.fullmatch(name):
-                    named[name.strip()] = _value_of(value)
+        named = named or _in_box(cells or ())
         known = {name: value for name, value in named.items() if self._is_known(name)}
         numbering = [value for name, value in named.items() if name.lower() in STEPS and _is_whole(value)]
         step = int(numbering[0] or 0) if numbering else _numbered_by_words(text)
@@ -466,12 +466,18 @@ class LineParser:
         if known or (step is not None and len(text) < _SHORT):
             self.first_line = self.first_line or (number if known else None)
             self._note_unknown(name for name in named if known and name not in known)
-            epoch = _EPOCH.search(text)
-            at = float(epoch[1]) if epoch else None
+            at = self._epoch_at(text, step)
             drawn = step is None and _BAR.search(text) is not None
             yield Logged(line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn)
+        elif len(text) < _SHORT:
+            self._epoch = _epoch_in(text) or self._epoch
         if not known and len(named) > 1:
             self._not_read(number, text, named)
+
+    def _epoch_at(self, text: str, step: int | None) -> float | None:
+        """The epoch that a line says, or that the line before its steps began."""
+        said = _epoch_in(text)
+        return self._epoch if said is None and step is not None else said
 
     def _named_in(self, number: int, text: str) -> Cells:
         """Name -> value of the text's pairs; values with arrows between them are a stretch of the run, and no step."""
@@ -561,7 +567,10 @@ class LineParser:
     def _note_stretch(
         self, number: int, name: str, values: list[float | None], *, each: bool = False, steps: Sequence[int] = ()
     ) -> None:
-        longer = name in self._stretches and len(values) > len(self._stretches[name].values)  # told again as it grows
+        there = self._stretches.get(name)
+        if there is not None and values[: len(there.values)] != list(there.values)[: len(values)]:
+            self.told_twice.add(name)
+        longer = there is not None and len(values) > len(there.values)  # told again as it grows
         if longer or (name not in self._stretches and len(self._stretches) < _MOST_STRETCHES):
             self._stretches[name] = Stretch(line=number, values=tuple(values), each=each, steps=tuple(steps))
 
@@ -627,6 +636,21 @@ class LineParser:
             self.unread[names] = replace(self.unread[names], count=self.unread[names].count + 1)
         elif len(self.unread) < _MOST_SHAPES:
             self.unread[names] = Unread(line=number, text=harmless(" ".join(text.split()))[:_SHOWN])
+
+
+def _in_box(cells: Sequence[str]) -> Cells:
+    """The names and values that a box's cells are by turns."""
+    pairs = zip(cells[::2], cells[1::2], strict=True) if len(cells) % 2 == 0 else ()
+    return {
+        name.strip(): _value_of(value)
+        for name, value in pairs
+        if _CELL.fullmatch(value) and name.strip() and not _CELL.fullmatch(name)
+    }
+
+
+def _epoch_in(text: str) -> float | None:
+    match = _EPOCH.search(text)
+    return None if match is None else float(match[1])
 
 
 def _values_at_steps(text: str) -> list[list[re.Match[str]]]:

@@ -437,3 +437,37 @@ def test_numbers_in_brackets_are_no_steps(line: str) -> None:
     parser = LineParser({})
     told = [*parser.feed(Line(1, line)), *parser.finish()]
     assert not [entry for entry in told if entry.form == "stretches" and entry.step is not None]
+
+
+@pytest.mark.parametrize(
+    "line", ["step {step}: reward={reward} loss=0.25", "step {step}: {{'reward': {reward}, 'loss': 0.25}}"]
+)
+def test_steps_that_are_counted_anew_below_a_line_of_the_epoch_are_one_run(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "train.log"
+    parts = [(epoch, step) for epoch in (1, 2, 3) for step in range(1, 11)]
+    head = "=== Epoch {epoch}/3 ===\n"
+    text = "".join(
+        (head.format(epoch=epoch) if step == 1 else "") + line.format(step=step, reward=epoch / 10 + step / 1000) + "\n"
+        for epoch, step in parts
+    )
+    file.write_text(text)
+    found = READER.read(Source(name=str(file), path=file))
+    assert [row["reward/mean"] for row in found.case.rows] == [epoch / 10 + step / 1000 for epoch, step in parts]
+    assert any("counts its steps anew" in note for note in found.notes)
+    assert not found.case.numbered
+    file.write_text(text.replace("Epoch 2/3", "Epoch 1/3").replace("Epoch 3/3", "Epoch 1/3"))  # begun again
+    again = READER.read(Source(name=str(file), path=file))
+    assert [row["reward/mean"] for row in again.case.rows] == [0.3 + step / 1000 for step in range(1, 11)]
+
+
+def test_courses_that_differ_are_told(tmp_path: Path) -> None:
+    def notes(text: str) -> list[str]:
+        file = tmp_path / "report.md"
+        file.write_text(text)
+        return [note for note in READER.read(Source(name=str(file), path=file)).notes if "several courses" in note]
+
+    one = "reward by step: 0.1, 0.2, 0.3, 0.4\n"
+    assert notes(one + "\nreward by step: 0.4, 0.3, 0.2, 0.1, 0.0\n") == [
+        "several courses of reward are told (of other runs?): the longest one counts"
+    ]
+    assert notes(one + "\nreward by step: 0.1, 0.2, 0.3, 0.4, 0.5\n") == []  # as it grows
