@@ -119,15 +119,15 @@ class _Console:
 
     def read(self, source: Source) -> Reading:
         """Rows from the surest form of metrics, numbered by the log's own steps, a progress bar, or their order."""
-        first, runs = self._of_run(source, None)
+        first, runs = self._read(source, None)
         if len(runs) < 2:
             return first
         named = f"{first.source} ({runs[0]})"
-        further = tuple(self._of_run(source, run)[0] for run in runs[1:MOST_RUNS])
+        further = tuple(self._read(source, run)[0] for run in runs[1:MOST_RUNS])
         notes = (*first.notes, *only_first(runs))
         return replace(first, source=named, run=runs[0], notes=notes, further=further)
 
-    def _of_run(self, source: Source, run: str | None) -> tuple[Reading, Sequence[str]]:
+    def _read(self, source: Source, run: str | None) -> tuple[Reading, Sequence[str]]:
         """What the log says of a run, and the names of all runs that its tables are of; None for the first or only."""
         assert source.path is not None  # knows() came first
         notes: list[str] = []
@@ -135,7 +135,8 @@ class _Console:
         notes += _not_there(source, log)
         form = _form_of(log)
         notes += _told_twice(log) if form == "stretches" else []
-        logged, averaged, total = log.logged[form], log.averaged[form], log.parser.total
+        logged, runs = _of_run(log.logged[form], run) if form == "dictionary" else (log.logged[form], log.parser.runs)
+        averaged, total = log.averaged[form], log.parser.total
         logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged, source, total)
         logged = _in_order(form, logged, log.parser.rounded)
         of_one_process = _of_one_process(logged) if form == "dictionary" else logged
@@ -183,7 +184,7 @@ class _Console:
             extra=extra,
             not_understood=_not_understood(log, form),
         )
-        return reading, log.parser.runs
+        return reading, runs
 
 
 READER = _Console()
@@ -258,6 +259,21 @@ def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
         notices=notices.all(),
         averaged={form: rows.averaged for form, rows in kept.items()},
     )
+
+
+def _of_run(logged: list[Logged], asked: str | None) -> tuple[list[Logged], list[str]]:
+    """The dictionaries of a run, by default the first, and the names of all; all of them and [] where it is one run.
+
+    Several runs: all dictionaries name theirs, and those of several are of one step.
+    """
+    names = list(dict.fromkeys(entry.run for entry in logged))
+    of_step: dict[int | None, set[str]] = {}
+    for entry in logged if len(names) > 1 else ():
+        of_step.setdefault(entry.step, set()).add(entry.run)
+    if "" in names or all(len(runs) < 2 for step, runs in of_step.items() if step is not None):
+        return logged, []
+    run = asked or names[0]
+    return [entry for entry in logged if entry.run == run], names
 
 
 def _mean_of(rows: Sequence[Logged]) -> Logged:

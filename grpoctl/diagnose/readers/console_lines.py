@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from core.text import harmless
 from grpoctl.diagnose.readers.base import Unread
-from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of
+from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, is_aside, name_of, run_named
 from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.table_lines import Cut, TableLines, cut_cells, is_rule, split_cells
 from grpoctl.diagnose.readers.text import Line
@@ -143,6 +143,7 @@ class Logged(NamedTuple):
     epoch: float | None = None  # where a line says no more than that
     table: int = 0  # which of the log's tables a row is of, from 1
     part: bool = False  # of the run, and no step: what stands for its start or its end
+    run: str = ""  # which of several a dictionary says that it is of
     in_bar: bool = False  # behind a progress bar in its own line, which draws it again and again
 
 
@@ -300,13 +301,14 @@ class LineParser:
             text = self._held + _WHOLE_BAR.sub("", without_prefix(text)).lstrip(" " if self._held.endswith(" ") else "")
             self._held_lines += 1
         end = 0
-        for begin, stop, cells in _dictionaries(text):
+        for begin, stop, said in _dictionaries(text):
+            cells = _numbers_of(said)
             if begin > end and _BAR.search(text, end, begin):
                 self._look_at_bars(text[end:begin])
             before, end = end, stop
             known = {name: value for name, value in cells.items() if self._is_known(name) or name in _KEPT}
             if self._has_metric(known):
-                self._note_unknown(name for name in cells if name not in known)
+                self._note_unknown(name for name in cells if name not in known and name.lower() not in RUNS)
                 known |= {name: value for name, value in cells.items() if name.startswith("eval_")}
                 self.first_line = self.first_line or number
                 step = _own_step(known)
@@ -316,7 +318,8 @@ class LineParser:
                 ):
                     step = int(word[1])
                 at = None if step is None else self._epoch
-                yield Logged(line=number, form="dictionary", cells=known, step=step, bar=self.bar, epoch=at)
+                run = run_named(said)
+                yield Logged(line=number, form="dictionary", cells=known, step=step, bar=self.bar, epoch=at, run=run)
             else:
                 self._not_read(number, text[begin:stop], cells)
         rest = text[end:]
@@ -767,24 +770,24 @@ def _told_by_mean(match: re.Match[str]) -> str:
     return f"{name}: {mean}, {'group_reward_std' if of_groups else f'{name} std'}: {sd}"
 
 
-def _dictionaries(text: str) -> Iterator[tuple[int, int, Cells]]:
-    """(begin, end, numbers) of every dictionary in the text; of nested ones, names are joined by a slash."""
+def _dictionaries(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """(begin, end, what it says) of every dictionary in the text."""
     if "}" not in text:
         return
     stripped = text.strip()
     if stripped.startswith("{") and stripped.endswith("}") and stripped.count("{") > 1:
         whole = _value(stripped)
         if whole is not None:
-            yield 0, len(text), _numbers_of(whole)
+            yield 0, len(text), whole
             return
     for match in _DICTIONARY.finditer(text):
         logged = _value(match[0])
         if logged is not None:
-            yield match.start(), match.end(), _numbers_of(logged)
+            yield match.start(), match.end(), logged
 
 
 def _numbers_of(logged: Mapping[str, Any]) -> Cells:
-    """The numbers of a dictionary; a step of so many (`'5/1000'`, ms-swift) is the step."""
+    """The numbers of a dictionary, nested ones with joined names; a step of so many (`'5/1000'`, ms-swift) is one."""
     cells: Cells = dict(flat_numbers(logged))
     for name, value in logged.items():
         if "step" in name and isinstance(value, str) and (match := _OF_SO_MANY.fullmatch(value)):

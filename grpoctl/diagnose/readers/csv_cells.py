@@ -19,7 +19,7 @@ from pathlib import Path
 
 from core.errors import SpecError
 from grpoctl.diagnose.readers.base import Source
-from grpoctl.diagnose.readers.metric_names import STEPS, name_of
+from grpoctl.diagnose.readers.metric_names import RUNS, SPLITS, STEPS, name_of
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
 
 STEP = "step"
@@ -41,13 +41,6 @@ _LONG = (  # columns of a table with a line for each value: the metric's name, i
     ("metric", "metric_name", "tag", "key", "variable"),
     STEPS,
     ("value", "metric_value"),
-)
-_OF_RUNS = frozenset({
-    "run", "run_name", "run_id", "run_uuid", "experiment", "experiment_name", "seed", "method", "algorithm", "variant",
-    "arm", "condition", "model", "model_name", "config", "trial",
-})  # fmt: skip
-_SPLITS = frozenset(
-    {"train", "training", "eval", "evaluation", "val", "valid", "validation", "test", "dev", "held-out"}
 )
 _OF_TIME = re.compile(r"(?:relative_|wall_?)?time(?:_\(.*\))?|_?timestamp|_runtime")
 _LONGEST_LIST = 200  # characters
@@ -95,7 +88,7 @@ def _run_columns(table: Table) -> list[int]:
 
     [] where there are none. In a table with a line for each value a run may have its own steps.
     """
-    places = [at for at, column in enumerate(table.header) if plain(column) in _OF_RUNS]
+    places = [at for at, column in enumerate(table.header) if plain(column) in RUNS]
     cells = [[row[at].strip() for at in places] for _, row in table.rows]
     several = [at for at, kinds in zip(places, zip(*cells, strict=True), strict=False) if len({*kinds}) > 1]
     if not several or any(row[at].strip().lower() in EMPTY for _, row in table.rows for at in several):
@@ -181,7 +174,7 @@ def _refuse_several(table: Table, named: int, numbered: int, valued: int) -> Non
         apart |= {at for at in others if before is not cells and cells[at] and before[at] and cells[at] != before[at]}
     for at in others:
         kinds = list(dict.fromkeys(cells[at] for _, cells in table.rows if cells[at].strip()))
-        is_of_runs = plain(table.header[at]) in _OF_RUNS and len(kinds) > 1
+        is_of_runs = plain(table.header[at]) in RUNS and len(kinds) > 1
         if is_of_runs or (at in apart and len(kinds) < len(table.rows)):
             what = "runs" if is_of_runs else f"kinds of lines by {table.header[at]}"
             raise SpecError(f"{_several(kinds, what)}: keep those of one ({table.header[at]})", file=table.path)
@@ -209,7 +202,7 @@ def _several_runs_of(columns: Sequence[str]) -> list[str]:
     runs = _runs_of(columns)
     shown = Counter(column.rpartition(" - ")[2] for column in columns if not _is_place(column))
     alike = any(count > 1 and name_of(name) is not None for name, count in shown.items())
-    return runs if len(runs) > 1 and alike and _SPLITS.isdisjoint(map(plain, runs)) else []
+    return runs if len(runs) > 1 and alike and SPLITS.isdisjoint(map(plain, runs)) else []
 
 
 def plain_names(columns: list[str]) -> list[str]:

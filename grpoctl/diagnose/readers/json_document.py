@@ -10,14 +10,15 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from core.errors import GrpoError, SpecError
 from grpoctl.diagnose.readers.attempts import newest_attempt
-from grpoctl.diagnose.readers.base import Reading, Source
+from grpoctl.diagnose.readers.base import MOST_RUNS, Reading, Source, only_first
 from grpoctl.diagnose.readers.log_settings import stated_settings
-from grpoctl.diagnose.readers.metric_names import STEPS, name_of
+from grpoctl.diagnose.readers.metric_names import SPLITS, STEPS, name_of, run_named
 from grpoctl.diagnose.readers.text import head, unpacked
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, flat_numbers, is_entry, number
 
@@ -42,7 +43,7 @@ class _JsonDocument:
         if source.path is None or not source.path.is_file() or not _may_be_one_value(head(source.path)):
             return False
         with suppress(GrpoError, ValueError, RecursionError):
-            return bool(_entries(_document(source.path))[0])
+            return bool(_entries(_runs(_document(source.path))[0][1])[0])
         return False
 
     def read(self, source: Source) -> Reading:
@@ -50,18 +51,22 @@ class _JsonDocument:
         path = source.path
         assert path is not None  # knows() came first
         document = _document(path)
+        runs = _runs(document)
+        shared = _settings(document)
+        first, *further = [self._of_run(path, run, part, shared) for run, part in runs[:MOST_RUNS]]
+        notes = (*first.notes, *only_first([run for run, _ in runs]))
+        return replace(first, notes=notes, further=tuple(further))
+
+    def _of_run(self, path: Path, run: str, document: Any, shared: Mapping[str, Any]) -> Reading:
+        """What the file says of one run; of the only one where it has no name."""
         entries, attempts = _entries(document)
         if not entries:
             raise SpecError("has no metric of training", file=path)
-        settings: dict[str, Any] = {}
-        if isinstance(document, dict):
-            for name in _SETTINGS:
-                if isinstance(document.get(name), dict):
-                    settings |= stated_settings(document[name])
-        case, notes = case_of_entries(entries, Known(settings=settings))
+        case, notes = case_of_entries(entries, Known(settings={**shared, **_settings(document)}))
         if len(entries) == 1:
             notes.append("one row of numbers: an excerpt, or aggregates of a run")
-        return Reading(case=case, kind=self.name, source=str(path), notes=(*notes, *attempts))
+        called = f"{path} ({run})" if run else str(path)
+        return Reading(case=case, kind=self.name, source=called, notes=(*notes, *attempts), run=run)
 
 
 READER = _JsonDocument()
@@ -82,6 +87,74 @@ def _may_be_one_value(start: bytes) -> bool:
 
 def _document(path: Path) -> Any:
     return json.loads(unpacked(path, _LARGEST))
+
+
+def _settings(document: Any) -> dict[str, Any]:
+    """The settings that a document states under a name for them."""
+    if not isinstance(document, dict):
+        return {}
+    stated = [stated_settings(document[name]) for name in _SETTINGS if isinstance(document.get(name), dict)]
+    return {name: value for part in stated for name, value in part.items()}
+
+
+def _runs(document: Any) -> list[tuple[str, Any]]:
+    """(name, what is told of it) of each run of a document; the document itself, of a run without a name, where it
+    is of one.
+
+    Several runs: parts of it, or rows with a column that names them, that tell a metric of the same steps.
+    """
+    for parts in (_named_parts(document), _listed_parts(document), _rows_by_run(document)):
+        told = [(name, part, _places(part)) for name, part in parts]
+        told = [one for one in told if len({step for step, _ in one[2]}) > 1]
+        if len(told) > 1 and all(_are_alike(places, told[0][2]) for _, _, places in told):
+            return [(name, part) for name, part, _ in told]
+    return [("", document)]
+
+
+def _are_alike(places: set[tuple[float, str]], others: set[tuple[float, str]]) -> bool:
+    """Whether two parts tell mostly the same metrics, and one of a step that both have."""
+    names, there = ({metric for _, metric in of_part} for of_part in (places, others))
+    return bool(places & others) and 2 * len(names & there) > len(names | there)
+
+
+def _named_parts(document: Any) -> list[tuple[str, Any]]:
+    """The document's parts with their names, at the top or below its only part that has some; no splits of one run."""
+    if not isinstance(document, dict):
+        return []
+    parts = {name: part for name, part in document.items() if name not in _SETTINGS and isinstance(part, dict | list)}
+    if len(parts) == 1:
+        return _named_parts(next(iter(parts.values())))
+    words = {word for name in parts for word in re.findall(r"[^\W_]+", name.lower())}
+    return list(parts.items()) if SPLITS.isdisjoint(words) else []
+
+
+def _listed_parts(document: Any) -> list[tuple[str, Any]]:
+    """The parts of a list of runs, each with its name and its history: at the top, or the document's only list."""
+    if isinstance(document, dict):
+        lists = [value for value in document.values() if isinstance(value, list)]
+        document = lists[0] if len(lists) == 1 else []
+    if not isinstance(document, list) or not all(isinstance(part, dict) for part in document[:MOST_RUNS]):
+        return []
+    nested = [
+        part for part in document if isinstance(part, dict) and any(isinstance(v, list | dict) for v in part.values())
+    ]
+    return [(run_named(part) or str(part.get("name", f"run {number}")), part) for number, part in enumerate(nested, 1)]
+
+
+def _rows_by_run(document: Any) -> list[tuple[str, Any]]:
+    """The rows of a list by the run that they name."""
+    rows = document if isinstance(document, list) else []
+    by_run: dict[str, list[Any]] = {}
+    for row in rows:
+        by_run.setdefault(run_named(row) if isinstance(row, dict) else "", []).append(row)
+    return [] if "" in by_run else list(by_run.items())
+
+
+def _places(part: Any) -> set[tuple[float, str]]:
+    """Which metrics a part tells of which steps."""
+    rows = [(next((row[name] for name in STEPS if name in row), None), row) for row in _rows(part)]
+    known = {name: metric for _, row in rows for name in row if (metric := name_of(name)) not in (None, "step")}
+    return {(step, known[name]) for step, row in rows if step is not None for name in known.keys() & row.keys()}
 
 
 def _entries(document: Any) -> tuple[list[Entry], list[str]]:

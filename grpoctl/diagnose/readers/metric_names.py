@@ -302,6 +302,12 @@ STEPS = (  # what numbers the rows
     "step", "_step", "global_step", "training/global_step", "trainer/global_step", "train/global_step", "iteration",
     "iter", "train_step", "training_step", "steps", "grpo_step", "rl_step",
 )  # fmt: skip
+RUNS = frozenset({  # what tells runs apart, where rows of several stand in one file
+    "run", "run_name", "run_id", "run_uuid", "experiment", "experiment_name", "seed", "method", "algorithm", "variant",
+    "arm", "condition", "model", "model_name", "config", "trial",
+})  # fmt: skip
+_LONGEST_RUN = 200  # characters of its name
+SPLITS = frozenset({"train", "training", "eval", "evaluation", "val", "valid", "validation", "test", "dev", "held-out"})
 # What says that a row is of TRL's GRPO trainer, and not of some other one that Hugging Face's Trainer drives.
 OF_GRPO = [theirs for theirs, ours in _TRL.items() if ours in ("groups/dead", "completions/length")]
 _OLDER = ("completion_length", "clip_ratio")  # versions whose reward_std is inside groups
@@ -324,6 +330,12 @@ _OF_PROSE = frozenset({
 _WRAPPERS = ("data/", "metrics/", "logs/", "log/", "train/", "rollout/")  # objects around metrics, in this order
 _UNDER_REWARD = re.compile(r"(?:rewards?_)?(?:reward|components?|parts?|breakdown)/(?P<name>[A-Za-z]\w{0,40})")
 _ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_rew(?:ard)?(?:_func|_fn|_function)?")
+
+
+def run_named(row: Mapping[str, object]) -> str:
+    """What a row says of which run it is; "" where it says nothing."""
+    names = [str(row[name]) for name in row if name.lower() in RUNS and isinstance(row[name], str | int)]
+    return ", ".join(names)[:_LONGEST_RUN]
 
 
 @lru_cache(maxsize=200_000)

@@ -471,3 +471,17 @@ def test_courses_that_differ_are_told(tmp_path: Path) -> None:
         "several courses of reward are told (of other runs?): the longest one counts"
     ]
     assert notes(one + "\nreward by step: 0.1, 0.2, 0.3, 0.4, 0.5\n") == []  # as it grows
+
+
+def test_dictionaries_that_name_their_run_are_of_several(tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    rows = [(seed, step) for seed in (7, 8) for step in (1, 2, 3)]
+    line = '{{"seed": {seed}, "step": {step}, "reward": {reward}, "kl": 0.01}}\n'
+    file.write_text("".join(line.format(seed=seed, step=step, reward=seed / 10) for seed, step in rows))
+    found = READER.read(Source(name=str(file), path=file))
+    told = [(one.run, [row["reward/mean"] for row in one.case.rows]) for one in (found, *found.further)]
+    assert told == [("7", [0.7] * 3), ("8", [0.8] * 3)]
+    assert not any("seed" in note for note in found.notes)
+    file.write_text("".join(line.format(seed=step, step=step, reward=0.5) for step in (1, 2, 3)))  # of each its own
+    single = READER.read(Source(name=str(file), path=file))
+    assert (len(single.case.rows), single.run, single.further) == (3, "", ())

@@ -119,3 +119,52 @@ def test_json_lines_are_no_document_and_are_not_read_whole(tmp_path: Path, monke
     file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     monkeypatch.setattr("grpoctl.diagnose.readers.json_document.unpacked", lambda *_: pytest.fail("read whole"))
     assert not READER.knows(Source(name="history.jsonl", path=file))
+
+
+def course(high: float) -> list[dict[str, float]]:
+    return [{"step": step, "reward": high, "kl": 0.01} for step in (1, 2, 3)]
+
+
+def columns(high: float) -> dict[str, list[float]]:
+    return {"step": [1, 2, 3], "reward": [high] * 3, "kl": [0.01] * 3}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"config": {"num_generations": 8}, "a": course(0.25), "b": course(0.5)},
+        {"runs": {"a": course(0.25), "b": course(0.5)}},
+        {"a": columns(0.25), "b": columns(0.5)},
+        {"runs": [{"name": "a", "history": course(0.25)}, {"name": "b", "history": course(0.5)}]},
+        [{"run": run, **row} for run, high in (("a", 0.25), ("b", 0.5)) for row in course(high)],
+    ],
+)
+def test_a_document_of_several_runs_is_each_of_them(document: Any, tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(document))
+    first = open_source(Source(name=str(file), path=file))
+    told = [(one.run, [row["reward/mean"] for row in one.case.rows]) for one in (first, *first.further)]
+    assert told == [("a", [0.25] * 3), ("b", [0.5] * 3)]
+    assert first.further[0].source == f"{file} (b)"
+    if isinstance(document, dict) and "config" in document:
+        assert {one.case.settings.num_generations for one in (first, *first.further)} == {8}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"train": course(0.25), "eval": course(0.5)},  # of one run
+        {"history": course(0.25), "rewards": [{"step": step, "reward": 0.5} for step in (1, 2)]},  # told again
+        {"first": course(0.25), "second": [{"step": step, "reward": 0.5, "kl": 0.1} for step in (4, 5)]},  # goes on
+        {"history": course(0.25), "best": {"step": 2, "reward": 0.25}},
+        [{"seed": 1, **row} for row in course(0.25)],
+        [{"seed": row["step"], **row} for row in course(0.25)],
+        [{"rewards": {"format": 0.5}, **row} for row in course(0.25)],
+    ],
+)
+def test_parts_of_one_run_are_no_runs(document: Any, tmp_path: Path) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps(document))
+    found = open_source(Source(name=str(file), path=file))
+    assert (found.run, found.further, found.source) == ("", (), str(file))
+    assert [row["reward/mean"] for row in found.case.rows] == [0.25] * 3
