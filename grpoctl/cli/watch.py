@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from core.errors import GrpoError, NotFoundError, UserError
-from core.health.examine import OF_WHOLE_RUNS
+from core.health.examine import OF_WHOLE_RUNS, facts
 from core.health.finding import Finding
 from core.text import harmless
 from grpoctl import console
@@ -123,13 +123,15 @@ def look(
 
 def tell(event: str, finding: Finding, diagnosis: Diagnosis, command: list[str] | None) -> None:
     """A line for the finding, and the command that wants to know."""
-    step = f"step {diagnosis.facts.get('last_step', 0):g}"
+    reading = diagnosis.told_by(finding)
+    reached = facts(reading.case).get("last_step")
+    step = f"step {reached or 0:g}" + (f" of {harmless(reading.run)}" if reading.run else "")
     what = finding.severity.upper() if event == "found" else "TAKEN BACK"
     text = harmless(" ".join(finding.summary.split()))
     console.print_text(f"{step}: {what}: {finding.id} ({finding.confidence}): {text}")
     notify.send(
         command,
-        {**finding.as_json(), "event": event, "source": diagnosis.name, "step": diagnosis.facts.get("last_step")},
+        {**finding.as_json(), "event": event, "source": diagnosis.name, "step": reached},
     )
 
 

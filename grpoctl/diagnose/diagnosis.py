@@ -28,7 +28,6 @@ from grpoctl.wording import plural, setting_text
 
 Outcome = Literal["findings", "sound", "unknown"]
 _LONGEST_TEXT = 160  # characters of a text of the evidence that a report shows; the JSON has it whole
-_LONGEST_NAME = 40  # characters of a run's
 _MOST_RULES = 4  # that could not run and are named by a report; the JSON has all
 _MOST_UNREAD = 3  # kinds of lines that were not understood and are shown by a report; the same
 _DOUBTS = ("no-gain", "proxy-reward", "reward-hacking", "overfitting", "kl-runaway", "learning-rate", "dead-groups")
@@ -126,6 +125,11 @@ class Diagnosis:
         """All that was read: the run, and further ones of its setup."""
         return (self.reading, *self.others)
 
+    def told_by(self, finding: Finding) -> Reading:
+        """What the finding's numbers are of."""
+        source = finding.evidence.get("shown_by")
+        return next((one for one in self.readings if one.source == source), self.reading)
+
     @property
     def not_understood(self) -> list[str]:
         """Lines that look like metrics and were not read, the first kinds of them, and how many more there are."""
@@ -136,7 +140,14 @@ class Diagnosis:
     @property
     def notes(self) -> list[str]:
         """What the readers left out or took for granted."""
-        return list(dict.fromkeys(note for one in self.readings for note in one.notes))
+        whose: dict[str, list[str]] = {}
+        for one in self.readings:
+            for note in one.notes:
+                whose.setdefault(note, []).append(one.run)
+        return [
+            note if len(runs) == len(self.readings) or "" in runs else f"{note} ({', '.join(runs)})"
+            for note, runs in whose.items()
+        ]
 
     def fact_rows(self) -> list[tuple[str, str]]:
         """(name, number) of every fact of the first source, those that say most first."""
@@ -195,7 +206,8 @@ def diagnose(
     same setup, whose evidence is pooled with this one's. Hints and leads are of a whole log that is not ours; leads are
     drawn from `public` runs, the shipped ones by default.
     """
-    readings = _tables_of_one_run([_bounded(one) for one in _each_run((reading, *others))])
+    readings = [_bounded(one) for one in _each_run((reading, *others))]
+    readings = readings if any(one.run for one in readings) else _tables_of_one_run(readings)
     if len(readings) > 1:
         readings = _of_one_setup(readings)
     first, *rest = readings
@@ -267,9 +279,9 @@ def _each_run(readings: Sequence[Reading]) -> list[Reading]:
             runs.append(reading)
             continue
         first, *further = (replace(reading, further=()), *reading.further)
-        names = ", ".join(harmless(one.run)[:_LONGEST_NAME] for one in (first, *further))
+        names = ", ".join(harmless(one.run) for one in (first, *further))
         note = f"{1 + len(further)} runs ({names}), each judged by itself: shown_by says whose numbers a finding tells"
-        runs += [replace(first, notes=(note, *first.notes)), *further]
+        runs += [replace(one, notes=(note, *one.notes)) for one in (first, *further)]
     return runs
 
 

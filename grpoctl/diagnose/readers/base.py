@@ -6,7 +6,7 @@ hand; of any other source the value is left out. The list of readers is in regis
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +19,6 @@ _SHARES = ("groups/right", "policy/clip_share", "sampler/masked")  # of foreign 
 TOO_SMALL = ("learning_rate", "beta", "kl")  # what few decimals round to 0
 SOME_WRONG = 0.1  # of a column's values: with more that a metric cannot have, it is another metric's
 MANY = 10  # values: of fewer no share says that
-MOST_RUNS = 8  # of one source
 _SLACK = 1e-6  # of a mean of shares in float32
 _NOT_NEGATIVE = (
     "entropy", "grad_norm", "learning_rate", "temperature", "eval/temperature", "samples", "completions/longest",
@@ -87,11 +86,6 @@ class Reading:
     run: str = ""  # what a source of several runs calls the one that this is
     further: tuple[Reading, ...] = ()  # the other runs of such a source
     pictures: tuple[Path, ...] = ()  # PNG images of what evaluations answered, of a run that keeps some: first and last
-
-
-def only_first(runs: Sequence[str]) -> list[str]:
-    """A note where a source has more runs than are read."""
-    return [f"it has {len(runs)} runs: the first {MOST_RUNS} are read"] if len(runs) > MOST_RUNS else []
 
 
 class Reader(Protocol):

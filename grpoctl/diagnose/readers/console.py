@@ -20,11 +20,12 @@ from core.errors import SpecError
 from core.health.case import Notice
 from core.text import harmless
 from grpoctl.diagnose.readers.attempts import BEGINS_AGAIN, FROM_SCRATCH, PLACED, TIMED, Cells, newest_attempt
-from grpoctl.diagnose.readers.base import MOST_RUNS, TOO_SMALL, Reading, Source, Unread, only_first
+from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import Heads
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, proposed
+from grpoctl.diagnose.readers.several_runs import NoMetricError, are_runs, read_each
 from grpoctl.diagnose.readers.text import Line, Notices, is_text, text_lines
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries
 
@@ -120,12 +121,7 @@ class _Console:
     def read(self, source: Source) -> Reading:
         """Rows from the surest form of metrics, numbered by the log's own steps, a progress bar, or their order."""
         first, runs = self._read(source, None)
-        if len(runs) < 2:
-            return first
-        named = f"{first.source} ({runs[0]})"
-        further = tuple(self._read(source, run)[0] for run in runs[1:MOST_RUNS])
-        notes = (*first.notes, *only_first(runs))
-        return replace(first, source=named, run=runs[0], notes=notes, further=further)
+        return read_each(runs or [""], lambda at: self._read(source, runs[at])[0] if at else first)
 
     def _read(self, source: Source, run: str | None) -> tuple[Reading, Sequence[str]]:
         """What the log says of a run, and the names of all runs that its tables are of; None for the first or only."""
@@ -155,7 +151,7 @@ class _Console:
         notes += attempts + whose
         entries, how = _numbered(distinct, mapped=source.columns)
         if not entries:
-            raise SpecError("has no metrics of a training step", file=source.path)
+            raise NoMetricError("has no metrics of a training step", file=source.path)
         if averaged > 1:
             notes.append(f"the log is long: {averaged} rows in a row are read as their mean")
         known = Known(settings=settings, arguments=arguments or None, notices=log.notices)
@@ -178,8 +174,7 @@ class _Console:
         reading = Reading(
             case=case,
             kind=self.name,
-            source=str(source.path) if run is None else f"{source.path} ({run})",
-            run=run or "",
+            source=str(source.path),
             notes=(how, *more, *notes),
             extra=extra,
             not_understood=_not_understood(log, form),
@@ -266,14 +261,13 @@ def _of_run(logged: list[Logged], asked: str | None) -> tuple[list[Logged], list
 
     Several runs: all dictionaries name theirs, and those of several are of one step.
     """
-    names = list(dict.fromkeys(entry.run for entry in logged))
-    of_step: dict[int | None, set[str]] = {}
-    for entry in logged if len(names) > 1 else ():
-        of_step.setdefault(entry.step, set()).add(entry.run)
-    if "" in names or all(len(runs) < 2 for step, runs in of_step.items() if step is not None):
+    steps: dict[str, list[int | None]] = {}
+    for entry in logged:
+        steps.setdefault(entry.run, []).append(entry.step)
+    if "" in steps or not are_runs(steps) or any(None in of_run for of_run in steps.values()):
         return logged, []
-    run = asked or names[0]
-    return [entry for entry in logged if entry.run == run], names
+    run = asked or next(iter(steps))
+    return [entry for entry in logged if entry.run == run], list(steps)
 
 
 def _mean_of(rows: Sequence[Logged]) -> Logged:

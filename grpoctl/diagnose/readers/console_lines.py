@@ -132,6 +132,9 @@ _MOST_SPELLINGS = 10_000
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
+_OF_OUTCOMES = ("reward", "eval/", "kl", "entropy", "groups/")  # metrics that a table of whole runs has one of
+
+
 class Logged(NamedTuple):
     """A line's (or a dictionary's) metrics: where it stands, what numbers it, where the last progress bar stood."""
 
@@ -417,10 +420,11 @@ class LineParser:
             return
         written = ended.written()
         course = self._course_of(written)
-        has_metric = self._has_metric({self._called(name) for row in course.rows for name in row.cells})
-        if course.has_a_row_of_each and has_metric:
+        names = {self._called(name) for row in course.rows for name in row.cells}
+        if course.has_a_row_of_each and any((name_of(name) or "").startswith(_OF_OUTCOMES) for name in names):
             self._of_runs.append(written)
-        if course.has_a_row_of_each or not has_metric:
+            return
+        if course.has_a_row_of_each or not self._has_metric(names):
             for number, line in ended.rows:
                 yield from self._pairs(number, " | ".join(line), line)
             return
@@ -434,7 +438,7 @@ class LineParser:
     def _rows_of(self, course: Course, line: int, table: int) -> Iterator[Logged]:
         """The rows of a table."""
         self.first_line = self.first_line or line
-        self.runs += [name for name in course.names if name not in self.runs]
+        self.runs = list(dict.fromkeys([*self.runs, *course.names]))
         self._note_unknown(course.unknown)
         for row in course.rows:
             cells: Cells = {self._called(name): value for name, value in row.cells.items()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import itertools
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,9 @@ from pathlib import Path
 from core.errors import SpecError
 from grpoctl.diagnose.readers.base import Source
 from grpoctl.diagnose.readers.metric_names import RUNS, SPLITS, STEPS, name_of
+from grpoctl.diagnose.readers.several_runs import NoMetricError, are_runs
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
+from grpoctl.files import storage_errors
 
 STEP = "step"
 EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none"})
@@ -31,7 +34,6 @@ _DELIMITERS = ",;\t"
 _COLUMNS = 2000
 _ROWS = 1_000_000
 _NO_NAME = re.compile(r"[:={}]|\d\.\d")  # a line of a log that has commas, too
-_LOOKED_AT = 200  # lines of a file that is not called a table
 _LONG_CELL = 40  # characters of a cell that an error shows
 _PERCENT = re.compile(r"(.+?)\s*[%\uff05]")
 _TAG = re.compile(r"(?:.*-)?tag-(.+?)\.csv(?:\.gz)?", re.IGNORECASE)  # TensorBoard's download: run-RUN-tag-TAG.csv
@@ -43,6 +45,7 @@ _LONG = (  # columns of a table with a line for each value: the metric's name, i
     ("value", "metric_value"),
 )
 _OF_TIME = re.compile(r"(?:relative_|wall_?)?time(?:_\(.*\))?|_?timestamp|_runtime")
+_TOTALS = frozenset({"all", "total", "overall", "mean", "average", "avg"})  # of slices of one run
 _LONGEST_LIST = 200  # characters
 
 
@@ -58,20 +61,28 @@ class Table:
 def tables_by_run(table: Table, source: Source) -> list[tuple[str, Table]]:
     """(run, its table), in the file's order; the table itself, of a run without a name, where there are no several.
 
-    Of a panel of which a column is mapped the user has chosen.
+    Of a panel of which a column is mapped the user has chosen; a column that is mapped names no run.
     """
     if (runs := _several_runs_of(table.header)) and source.columns.keys().isdisjoint(table.header):
-        return [(run, part) for run in runs if (part := _columns_of(table, run)).rows]
-    columns = _run_columns(table)
+        return [(run, _columns_of(table, run)) for run in runs]
+    columns = [at for at in _run_columns(table) if table.header[at] not in source.columns]
     if not columns:
         return [("", table)]
     kept = [place for place in range(len(table.header)) if place not in columns]
-    by_run: dict[tuple[str, ...], list[tuple[int, list[str]]]] = {}
-    for line, cells in table.rows:
-        run = tuple(cells[place].strip() for place in columns)
-        by_run.setdefault(run, []).append((line, [cells[place] for place in kept]))
     header = [table.header[place] for place in kept]
-    return [(", ".join(run), replace(table, header=header, rows=rows)) for run, rows in by_run.items()]
+    return [
+        (run, replace(table, header=header, rows=[(line, [cells[place] for place in kept]) for line, cells in rows]))
+        for run, rows in _rows_by(table, columns).items()
+    ]
+
+
+def named_anywhere(table: Table) -> list[str]:
+    """The columns of all runs of a table, by their plain names, too, and the metrics that its lines name."""
+    plain_ones = [column.rpartition(" - ")[2] for column in table.header]
+    lines = table.rows if is_long(table.header) else []
+    named = _places(table.header)[0] if lines else 0
+    metrics = [cells[named].strip() for _, cells in lines]
+    return list(dict.fromkeys([*table.header, *plain_ones, *metrics]))
 
 
 def _columns_of(table: Table, run: str) -> Table:
@@ -84,24 +95,28 @@ def _columns_of(table: Table, run: str) -> Table:
 
 
 def _run_columns(table: Table) -> list[int]:
-    """The columns that tell runs apart: all cells are filled, and lines of several runs are of one step.
+    """The columns that tell runs apart: all cells are filled, and runs tell the same steps (or epochs).
 
     [] where there are none. In a table with a line for each value a run may have its own steps.
     """
     places = [at for at, column in enumerate(table.header) if plain(column) in RUNS]
-    cells = [[row[at].strip() for at in places] for _, row in table.rows]
-    several = [at for at, kinds in zip(places, zip(*cells, strict=True), strict=False) if len({*kinds}) > 1]
-    if not several or any(row[at].strip().lower() in EMPTY for _, row in table.rows for at in several):
-        return []
-    if is_long(table.header):
+    kinds = [{cells[at].strip() for _, cells in table.rows} for at in places]
+    several = [at for at, of_column in zip(places, kinds, strict=True) if len(of_column) > 1 and "" not in of_column]
+    if not several or is_long(table.header):
         return several
-    numbering = next((at for at, column in enumerate(table.header) if plain(column) in STEPS), None)
+    numbering = next((at for at, column in enumerate(table.header) if numbers_rows(column)), None)
     if numbering is None:
         return []
-    of_step: dict[str, set[tuple[str, ...]]] = {}
-    for _, row in table.rows:
-        of_step.setdefault(row[numbering].strip(), set()).add(tuple(row[at] for at in several))
-    return several if any(len(runs) > 1 for runs in of_step.values()) else []
+    steps = {run: [cells[numbering].strip() for _, cells in rows] for run, rows in _rows_by(table, several).items()}
+    return several if are_runs(steps) else []
+
+
+def _rows_by(table: Table, columns: Sequence[int]) -> dict[str, list[tuple[int, list[str]]]]:
+    """The rows by what they say in some columns."""
+    rows: dict[str, list[tuple[int, list[str]]]] = {}
+    for line, cells in table.rows:
+        rows.setdefault(", ".join(cells[place].strip() for place in columns), []).append((line, cells))
+    return rows
 
 
 def of_one_run(table: Table, source: Source, notes: list[str]) -> Table:
@@ -122,7 +137,7 @@ def _of_long(table: Table, source: Source, notes: list[str]) -> Table:
     known = [row for row in table.rows if name_of(row[1][named].strip()) or row[1][named].strip() in source.columns]
     if not known:
         some = ", ".join(dict.fromkeys(cells[named].strip() for _, cells in table.rows))[:_LONGEST_LIST]
-        raise SpecError(f"no metric is known ({some}); {source.how_to_map} names one, e.g. kl", file=table.path)
+        raise NoMetricError(f"no metric is known ({some}); {source.how_to_map} names one, e.g. kl", file=table.path)
     by_step: dict[int | str, tuple[int, dict[str, str]]] = {}
     again = stepless = 0
     for line, cells in known:
@@ -200,9 +215,12 @@ def _is_place(column: str) -> bool:
 def _several_runs_of(columns: Sequence[str]) -> list[str]:
     """The runs of a panel that shows a metric of several; [] where it is of one, or the names are of splits."""
     runs = _runs_of(columns)
+    words = [{*re.findall(r"[^\W_]+", run.lower())} for run in runs]
+    if any(said & SPLITS or (said and said <= _TOTALS) for said in words):
+        return []  # parts of one run
     shown = Counter(column.rpartition(" - ")[2] for column in columns if not _is_place(column))
     alike = any(count > 1 and name_of(name) is not None for name, count in shown.items())
-    return runs if len(runs) > 1 and alike and SPLITS.isdisjoint(map(plain, runs)) else []
+    return runs if len(runs) > 1 and alike else []
 
 
 def plain_names(columns: list[str]) -> list[str]:
@@ -260,6 +278,8 @@ def read_table(path: Path, notes: list[str]) -> Table:
     if len(set(header)) < len(header):
         double = next(name for name in header if header.count(name) > 1)
         raise SpecError(f"has two columns called {double!r}", file=path)
+    if len(rows) > 1 and len(rows[-1][1]) < len(header) and not _is_ended(path):
+        notes.append(f"line {rows.pop()[0]} is not whole: it is left out")
     for line, row in rows:
         if len(row) != len(header):
             raise SpecError(f"has {len(row)} cells, the header has {len(header)}", file=path, line=line)
@@ -275,19 +295,33 @@ def header(path: Path) -> list[str]:
 
 
 def has_commas(path: Path) -> bool:
-    """Whether the file's first lines are cells with commas between, as many in each, names above and mostly numbers.
+    """Whether all lines of the file are cells with commas between, as many in each, names above and mostly numbers.
 
-    Raises as header().
+    Its last line may not be whole yet. Raises as header().
     """
-    lines = itertools.islice(filter(str.strip, _lines(path, [])), _LOOKED_AT)
+    lines = csv.reader(filter(str.strip, _lines(path, [])))
+    numbers = others = odd = 0
     try:
-        names, *rows = list(csv.reader(lines))
+        names = next(lines, [])
+        if len(names) < 2 or any(map(_NO_NAME.search, names)):
+            return False
+        for cells in lines:
+            if odd:
+                return False
+            odd = len(cells) != len(names)
+            told = sum(number(cell.strip()) is not None or cell.strip().lower() in EMPTY for cell in cells)
+            numbers, others = numbers + told, others + len(cells) - told
     except csv.Error:  # a cell that is longer than any
         return False
-    below = [cell.strip() for row in rows for cell in row]
-    numbers = sum(number(cell) is not None or cell.lower() in EMPTY for cell in below)
-    named = not any(_NO_NAME.search(name) for name in names)
-    return named and len({len(names), *map(len, rows)}) == 1 and len(names) > 1 and 2 * numbers > len(below)
+    return numbers > others and not (odd and _is_ended(path))
+
+
+def _is_ended(path: Path) -> bool:
+    """Whether the file's last line has its end; of a compressed one nobody looks."""
+    with storage_errors("read", path), path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - 1))
+        return path.suffix == ".gz" or file.read(1) in (b"\n", b"\r")
 
 
 def cell(text: str, table: Table, line: int, place: int) -> tuple[bool, float | None]:

@@ -12,14 +12,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 from core.errors import GrpoError, SpecError
 from core.health.case import Case
 from core.health.finding import StepTable
 from grpoctl.diagnose.readers.attempts import COUNTS, newest_attempt
-from grpoctl.diagnose.readers.base import MOST_RUNS, SOME_WRONG, TOO_SMALL, Reading, Source, impossible, only_first
+from grpoctl.diagnose.readers.base import SOME_WRONG, TOO_SMALL, Reading, Source, impossible
 from grpoctl.diagnose.readers.csv_cells import (
     EMPTY,
     NUMBERS_ROWS,
@@ -29,6 +29,7 @@ from grpoctl.diagnose.readers.csv_cells import (
     has_commas,
     header,
     is_long,
+    named_anywhere,
     number,
     numbers_rows,
     of_one_run,
@@ -39,6 +40,7 @@ from grpoctl.diagnose.readers.csv_cells import (
     whole,
 )
 from grpoctl.diagnose.readers.metric_names import in_our_sense, metrics_of, name_of
+from grpoctl.diagnose.readers.several_runs import NoMetricError, read_each
 from grpoctl.diagnose.readers.trainer_log import bounded_by, slices_of, span_of
 
 _SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
@@ -75,15 +77,19 @@ class _Csv:
         """Rows by step; a cell that is empty is unknown, one that is NaN or infinite was measured and is no number."""
         assert source.path is not None  # knows() came first
         notes: list[str] = []
-        by_run = tables_by_run(read_table(source.path, notes), source)
-        notes += only_first([run for run, _ in by_run])
-        first, *further = [self._of_run(run, table, source) for run, table in by_run[:MOST_RUNS]]
-        return replace(first, notes=(*first.notes, *notes), further=tuple(further))
+        table = read_table(source.path, notes)
+        by_run = tables_by_run(table, source)
+        if len(by_run) > 1:
+            _check_columns(source, table.path, named_anywhere(table))
+        runs = [run for run, _ in by_run]
+        return read_each(runs, lambda at: self._of_run(by_run[at][1], source, several=len(runs) > 1), notes)
 
-    def _of_run(self, run: str, lines: Table, source: Source) -> Reading:
-        """What the file says of one run; of the only one where it has no name."""
+    def _of_run(self, lines: Table, source: Source, *, several: bool) -> Reading:
+        """What the file says of one run; of several each may have its own columns."""
         notes: list[str] = []
         table = of_one_run(lines, source, notes)
+        if not several:
+            _check_columns(source, table.path, table.header)
         names = _metrics_of_columns(table, source)
         rows, more = _rows(table, names)
         if lost := _rounded_away(rows):
@@ -106,9 +112,8 @@ class _Csv:
         span = span_of(rows)
         if span > 1:
             more.append(f"rows are {span} steps apart: each is taken for the mean of so many")
-        called = f"{table.path} ({run})" if run else str(table.path)
         return Reading(
-            case=Case(rows=rows, averaged_over=span), kind=self.name, source=called, notes=(*more, *notes), run=run
+            case=Case(rows=rows, averaged_over=span), kind=self.name, source=str(table.path), notes=(*more, *notes)
         )
 
 
@@ -125,14 +130,18 @@ def has_known_header(source: Source) -> bool:
     return False
 
 
+def _check_columns(source: Source, path: Path, there: Sequence[str]) -> None:
+    """Raises SpecError for a column that the user maps and that is not there."""
+    for column in source.columns if not source.live else ():
+        if column not in there:
+            near = difflib.get_close_matches(column, there, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(there[:20])}"
+            raise SpecError(f"has no column {column!r}; {hint}", file=path)
+
+
 def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     """Column -> metric: as the user maps it, else by the column's own name. Raises SpecError."""
     header, path = table.header, table.path
-    for column in source.columns:
-        if column not in header and not source.live:
-            near = difflib.get_close_matches(column, header, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(header[:20])}"
-            raise SpecError(f"has no column {column!r}; {hint}", file=path)
     names = {column: metric for column, metric in source.columns.items() if column in header}
     counted = _counted_updates(table)
     marks = [(column, own) for column in header if (own := name_of(column)) == "update" and column != counted]
@@ -152,7 +161,7 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
             raise SpecError(f"two columns are mapped to {metric}", file=path)
     if not set(names.values()) - {STEP}:
         some = ", ".join(header[:8])
-        raise SpecError(
+        raise NoMetricError(
             f"no column is known ({some}); {source.how_to_map} names one, e.g. reward/mean, loss, kl", file=path
         )
     return names

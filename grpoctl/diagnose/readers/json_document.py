@@ -10,15 +10,15 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from core.errors import GrpoError, SpecError
+from core.errors import GrpoError
 from grpoctl.diagnose.readers.attempts import newest_attempt
-from grpoctl.diagnose.readers.base import MOST_RUNS, Reading, Source, only_first
+from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.log_settings import stated_settings
 from grpoctl.diagnose.readers.metric_names import SPLITS, STEPS, name_of, run_named
+from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, read_each
 from grpoctl.diagnose.readers.text import head, unpacked
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, flat_numbers, is_entry, number
 
@@ -53,20 +53,17 @@ class _JsonDocument:
         document = _document(path)
         runs = _runs(document)
         shared = _settings(document)
-        first, *further = [self._of_run(path, run, part, shared) for run, part in runs[:MOST_RUNS]]
-        notes = (*first.notes, *only_first([run for run, _ in runs]))
-        return replace(first, notes=notes, further=tuple(further))
+        return read_each([run for run, _ in runs], lambda at: self._of_run(path, runs[at][1], shared))
 
-    def _of_run(self, path: Path, run: str, document: Any, shared: Mapping[str, Any]) -> Reading:
-        """What the file says of one run; of the only one where it has no name."""
+    def _of_run(self, path: Path, document: Any, shared: Mapping[str, Any]) -> Reading:
+        """What the file says of one run."""
         entries, attempts = _entries(document)
         if not entries:
-            raise SpecError("has no metric of training", file=path)
+            raise NoMetricError("has no metric of training", file=path)
         case, notes = case_of_entries(entries, Known(settings={**shared, **_settings(document)}))
         if len(entries) == 1:
             notes.append("one row of numbers: an excerpt, or aggregates of a run")
-        called = f"{path} ({run})" if run else str(path)
-        return Reading(case=case, kind=self.name, source=called, notes=(*notes, *attempts), run=run)
+        return Reading(case=case, kind=self.name, source=str(path), notes=(*notes, *attempts))
 
 
 READER = _JsonDocument()
@@ -104,17 +101,17 @@ def _runs(document: Any) -> list[tuple[str, Any]]:
     Several runs: parts of it, or rows with a column that names them, that tell a metric of the same steps.
     """
     for parts in (_named_parts(document), _listed_parts(document), _rows_by_run(document)):
-        told = [(name, part, _places(part)) for name, part in parts]
-        told = [one for one in told if len({step for step, _ in one[2]}) > 1]
-        if len(told) > 1 and all(_are_alike(places, told[0][2]) for _, _, places in told):
+        told = [(name, part, _told(part)) for name, part in parts]
+        told = [one for one in told if len(one[2].steps) > 1]
+        steps = {f"{place}": one[2].steps for place, one in enumerate(told)}
+        if are_runs(steps) and all(_are_alike(one[2].metrics, told[0][2].metrics) for one in told):
             return [(name, part) for name, part, _ in told]
     return [("", document)]
 
 
-def _are_alike(places: set[tuple[float, str]], others: set[tuple[float, str]]) -> bool:
-    """Whether two parts tell mostly the same metrics, and one of a step that both have."""
-    names, there = ({metric for _, metric in of_part} for of_part in (places, others))
-    return bool(places & others) and 2 * len(names & there) > len(names | there)
+def _are_alike(metrics: set[str], others: set[str]) -> bool:
+    """Whether two parts tell mostly the same metrics."""
+    return 2 * len(metrics & others) > len(metrics | others)
 
 
 def _named_parts(document: Any) -> list[tuple[str, Any]]:
@@ -150,11 +147,18 @@ def _rows_by_run(document: Any) -> list[tuple[str, Any]]:
     return [] if "" in by_run else list(by_run.items())
 
 
-def _places(part: Any) -> set[tuple[float, str]]:
-    """Which metrics a part tells of which steps."""
-    rows = [(next((row[name] for name in STEPS if name in row), None), row) for row in _rows(part)]
-    known = {name: metric for _, row in rows for name in row if (metric := name_of(name)) not in (None, "step")}
-    return {(step, known[name]) for step, row in rows if step is not None for name in known.keys() & row.keys()}
+class _Told(NamedTuple):
+    """The steps of a part's rows, and the metrics in them."""
+
+    steps: list[float]
+    metrics: set[str]
+
+
+def _told(part: Any) -> _Told:
+    rows = list(_rows(part))
+    steps = [next((row[name] for name in STEPS if name in row), None) for row in rows]
+    metrics = {metric for name in {name for row in rows for name in row} if (metric := name_of(name)) is not None}
+    return _Told([step for step in steps if step is not None], metrics - {"step"})
 
 
 def _entries(document: Any) -> tuple[list[Entry], list[str]]:

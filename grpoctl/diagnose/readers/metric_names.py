@@ -304,7 +304,7 @@ STEPS = (  # what numbers the rows
 )  # fmt: skip
 RUNS = frozenset({  # what tells runs apart, where rows of several stand in one file
     "run", "run_name", "run_id", "run_uuid", "experiment", "experiment_name", "seed", "method", "algorithm", "variant",
-    "arm", "condition", "model", "model_name", "config", "trial",
+    "arm", "condition", "model", "model_name", "config",
 })  # fmt: skip
 _LONGEST_RUN = 200  # characters of its name
 SPLITS = frozenset({"train", "training", "eval", "evaluation", "val", "valid", "validation", "test", "dev", "held-out"})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -88,6 +89,15 @@ _OF_RANGES = re.compile(r"区间|范围|窗口|区間|範囲|구간")  # a range
 _OF_RUNS = frozenset({
     "model", "run", "config", "configuration", "method", "setting", "settings", "experiment", "variant", "name",
     "arm", "setup", "algorithm", "approach", "seed", "id", "version", "trial",
+    "방법", "모델", "실험", "方法", "模型", "实验", "设置", "配置", "版本", "手法", "モデル", "設定", "実験",
+})  # fmt: skip
+_METRICS = frozenset(
+    {"metric", "metrics", "measure", "indicator", "指标"}
+)  # above names of metrics: labels are columns
+_NO_RUNS = frozenset({  # words of labels of what is no run
+    "good", "bad", "threshold", "thresholds", "target", "expected", "healthy", "unhealthy", "normal", "range", "value",
+    "values", "default", "defaults", "meaning", "description", "warning", "critical", "ideal", "typical", "limit",
+    "formula", "unit", "symptom", "action", "what", "where", "why", "max", "min",
 })  # fmt: skip
 _SHARES = (
     "groups/dead", "completions/truncated", "completions/valid", "completions/distinct", "policy/clip_share",
@@ -210,10 +220,10 @@ def _is_untrained(label: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Run:
-    """A run that a table tells of: which labels are its own, and what steps those stand for."""
+    """A run that a table tells of: the places of its labels, and what steps all labels stand for."""
 
     spans: Sequence[tuple[int, int] | None]
-    has: Sequence[bool]
+    places: frozenset[int]
     name: str = ""  # "" where the table is of one run
     began: bool = False  # the model that it began with stands beside it
 
@@ -228,12 +238,11 @@ class _Runs:
     @classmethod
     def only(cls, spans: Sequence[tuple[int, int] | None]) -> _Runs:
         """A table of one run."""
-        return cls(found=[_Run(spans=spans, has=[True] * len(spans))])
+        return cls(found=[_Run(spans=spans, places=frozenset(range(len(spans))))])
 
     def called(self, name: str | None) -> _Run | None:
         """The run of that name, by default the first; what is of one run is of each."""
-        is_it = [one for one in self.found if name in (None, one.name) or not one.name]
-        return is_it[0] if is_it else None
+        return next((one for one in self.found if name in (None, one.name) or not one.name), None)
 
 
 def _runs_of(over: str, labels: Sequence[str], *, courses: bool) -> _Runs:
@@ -241,43 +250,64 @@ def _runs_of(over: str, labels: Sequence[str], *, courses: bool) -> _Runs:
     told = _spans(labels)
     if courses or _are_of_one_run(over, labels, told):
         return _runs_by_step(labels, told)
-    return _runs_by_name(labels)
+    words = [frozenset(re.findall(r"[^\W\d_]+", _plain(label[:_LONGEST]))) for label in labels]
+    above = frozenset(re.findall(r"[^\W\d_]+", _plain(over[:_LONGEST])))
+    are_names = not above or not above.isdisjoint(_OF_RUNS | _METRICS)
+    if not are_names or any(not said.isdisjoint(_NO_RUNS) for said in words):
+        return _Runs(found=())  # of something else: prices, limits, what a value means
+    return _runs_by_name(labels, words)
 
 
 def _runs_by_step(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> _Runs:
     """The runs of checkpoints (`strict, step 1`, `async, step 1`), each with the start that they share.
 
-    Several runs: every checkpoint has a name beside its step, and the steps of each name rise.
+    Several runs: every checkpoint has a name beside its step, the steps of each name rise, and a name with one
+    checkpoint says what it was trained by.
     """
     steps: dict[str, list[tuple[int, int]]] = {}
     names = [_without_step(label) for label in labels]
     for name, span in zip(names, told, strict=True):
         if span is not None and _is_later(span):
             steps.setdefault(name, []).append(span)
-    if len(steps) < 2 or "" in steps or not all(map(_rise, steps.values())):
+    one_each = [name for name, spans in steps.items() if len(spans) == 1]
+    are_runs = len(one_each) < len(steps) and not any(_BY_REWARDS.isdisjoint(name.split()) for name in one_each)
+    if (
+        len(steps) < 2
+        or "" in steps
+        or not are_runs
+        or not all(_rise(steps[run]) for run in steps.keys() - {*one_each})
+    ):
         return _Runs.only(told)
-    own = {run: [name == run or not _is_later(span) for name, span in zip(names, told, strict=True)] for run in steps}
-    return _Runs(found=[_Run(name=run, spans=told, has=has) for run, has in own.items()])
+    of_all = frozenset(at for at, span in enumerate(told) if not _is_later(span))
+    own: dict[str, set[int]] = {run: set() for run in steps}
+    for at, (name, span) in enumerate(zip(names, told, strict=True)):
+        if _is_later(span):
+            own[name].add(at)
+    return _Runs(found=[_Run(name=run, spans=told, places=of_all | places) for run, places in own.items()])
 
 
-def _runs_by_name(labels: Sequence[str]) -> _Runs:
-    """The runs of a table with one row of each, and of the model that it began with, where that has a row before it.
+def _runs_by_name(labels: Sequence[str], words: Sequence[frozenset[str]]) -> _Runs:
+    """The runs of a table with one row of each.
 
-    Where labels name what trains by rewards (`SFT + GRPO`) these are the runs, else all but the models before training.
+    Where labels name what trains by rewards (`SFT + GRPO`) these are the runs, and a model before training that stands
+    above one is its start.
     """
-    words = [frozenset(re.findall(r"[^\W\d_]+", _plain(label[:_LONGEST]))) for label in labels]
     named = [not said.isdisjoint(_BY_REWARDS) for said in words]
-    before = [not by and not said.isdisjoint(_UNTRAINED) for by, said in zip(named, words, strict=True)]
-    total = [is_change(label) or said <= _TOTALS for label, said in zip(labels, words, strict=True)]
+    before = [any(named) and not by and not said.isdisjoint(_UNTRAINED) for by, said in zip(named, words, strict=True)]
     spans = [(0, 0) if untrained else None for untrained in before]
-    runs = []
+    called = Counter[str]()
+    runs: list[_Run] = []
+    start: int | None = None
     for at, label in enumerate(labels):
-        if before[at] or total[at] or (any(named) and not named[at]):
+        start = at if before[at] else start
+        is_total = is_change(label) or (bool(words[at]) and words[at] <= _TOTALS)
+        if before[at] or is_total or (any(named) and not named[at]):
             continue
-        start = next((place for place in reversed(range(at)) if before[place]), None)
-        has = [place in (start, at) for place in range(len(labels))]
         name = " ".join(label.split())[:_LONGEST] or f"row {at + 1}"
-        runs.append(_Run(name=name, spans=spans, has=has, began=start is not None))
+        called[name] += 1
+        name = name if called[name] == 1 else f"{name} #{called[name]}"
+        places = frozenset({at} if start is None else {start, at})
+        runs.append(_Run(name=name, spans=spans, places=places, began=start is not None))
     return _Runs(found=runs, by_name=True)
 
 
@@ -387,8 +417,8 @@ class WrittenTable:
         scales = {name: _scale_of(name) for _, name in names}
         rows: list[WrittenRow] = []
         numbered = any(map(_is_later, run.spans))
-        for line, row, span, is_own in zip(self.lines[1:], body, run.spans, run.has, strict=True):
-            if not is_own or (numbered and span is None):
+        for at, (line, row, span) in enumerate(zip(self.lines[1:], body, run.spans, strict=True)):
+            if at not in run.places or (numbered and span is None):
                 continue  # another run, a total
             cells = {name: _times(scales[name], row[place]) for place, name in names}
             part = column is not None and (is_stage(row[column]) or run.began)
@@ -412,8 +442,8 @@ class WrittenTable:
             return Course(unknown=unknown, runs=runs)
         rows: list[WrittenRow] = []
         numbered = any(map(_is_later, run.spans))
-        for column, span, is_own in zip(places, run.spans, run.has, strict=True):
-            if not is_own or (numbered and span is None):
+        for at, (column, span) in enumerate(zip(places, run.spans, strict=True)):
+            if at not in run.places or (numbered and span is None):
                 continue
             cells = {_named(body[place][0]): cell_values(body[place][column]) for place in known}
             if any(value is not None for values in cells.values() for value in values):

@@ -39,6 +39,14 @@ def test_fail_on(grpoctl: Grpoctl, dead: str, tmp_path: Path) -> None:
     assert grpoctl("watch", "live.log", "--idle", "0", "--fail-on", "error").code == 0
 
 
+def test_of_several_runs_a_line_names_the_one_it_is_of(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    short = [f"{step},live,0.{step}" for step in range(1, 6)]
+    long = [f"{step},dead,0" for step in range(1, 31)]
+    (tmp_path / "runs.csv").write_text("\n".join(["step,run,reward", *short, *long]) + "\n")
+    said = grpoctl("watch", "runs.csv", "--idle", "0")
+    assert any(line.startswith("step 30 of dead: ERROR: dead-run") for line in said.out.splitlines())
+
+
 def test_a_finding_that_is_taken_back(tmp_path: Path, dead: str, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / dead
     request = Source(name=str(file), path=None)

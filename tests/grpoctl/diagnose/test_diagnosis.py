@@ -261,3 +261,14 @@ def test_a_source_of_several_runs_is_several_sources() -> None:
     assert {one.id: one for one in found.findings}["truncation"].evidence["runs"] == "1 of 2"
     several = "2 runs (p31, p30\\x1b), each judged by itself: shown_by says whose numbers a finding tells"
     assert found.notes == [several, "a guess"]  # once
+
+
+def test_runs_of_one_file_that_tell_different_metrics_stay_apart() -> None:
+    def of(run: str, metric: str, notes: tuple[str, ...] = ()) -> Reading:
+        rows = [{"step": step, metric: 0.5} for step in range(1, 31)]
+        return Reading(case=Case(rows=rows), kind="csv", source=f"a.csv ({run})", run=run, notes=("both", *notes))
+
+    found = diagnose(replace(of("a", "reward/mean"), further=(of("b", "eval/reward", ("its own",)),)))
+    assert [one.run for one in found.readings] == ["a", "b"]
+    assert found.notes[1:] == ["both", "its own (b)"]
+    assert len(diagnose(of("", "reward/mean"), others=[of("", "eval/reward")]).readings) == 1  # two tables of one run

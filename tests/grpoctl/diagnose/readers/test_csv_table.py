@@ -96,13 +96,77 @@ def test_a_column_of_runs_is_one_where_lines_of_several_are_of_one_step(tmp_path
     assert (len(apart.case.rows), apart.further) == (3, ())
     unsaid = read(tmp_path, "seed,step,reward\n1,1,0.5\n,1,0.25\n2,1,0.125\n")
     assert unsaid.further == ()
-    both = read(tmp_path, "method,seed,step,reward\n" + "".join(f"{m},{n},1,0.{n}\n" for m in "ab" for n in (1, 2)))
-    assert [(one.run, one.case.rows[0]["reward/mean"]) for one in (both, *both.further)] == [
-        ("a, 1", 0.1), ("a, 2", 0.2), ("b, 1", 0.1), ("b, 2", 0.2)
+    lines = [f"{m},{n},{step},0.{n}\n" for step in (1, 2) for m in "ab" for n in (1, 2)]
+    both = read(tmp_path, "method,seed,step,reward\n" + "".join(lines))
+    assert [(one.run, [row["reward/mean"] for row in one.case.rows]) for one in (both, *both.further)] == [
+        ("a, 1", [0.1] * 2), ("a, 2", [0.2] * 2), ("b, 1", [0.1] * 2), ("b, 2", [0.2] * 2)
     ]  # fmt: skip
-    many = read(tmp_path, "seed,step,reward\n" + "".join(f"{seed},1,0.5\n" for seed in range(9)))
+    many = read(tmp_path, "seed,step,reward\n" + "".join(f"{n},{step},0.5\n" for n in range(9) for step in "12"))
     assert len(many.further) == 7
     assert "it has 9 runs: the first 8 are read" in many.notes
+
+
+def seeds(first: str, second: str, *, steps: int = 3) -> str:
+    rows = [(step, run, reward) for step in range(1, steps + 1) for run, reward in ((first, 0.25), (second, 0.5))]
+    return "step,run,reward\n" + "".join(f"{step},{run},{reward}\n" for step, run, reward in rows)
+
+
+def test_what_does_not_tell_runs_apart(tmp_path: Path) -> None:
+    assert len(read(tmp_path, seeds("a", "b")).further) == 1
+    assert read(tmp_path, seeds("policy", "base")).further == ()  # which does not learn
+    resumed = "".join(f"{step},a,0.5\n" for step in range(1, 6)) + "".join(f"{step},b,0.5\n" for step in range(5, 11))
+    assert read(tmp_path, "step,run,reward\n" + resumed).further == ()  # one step of both
+    samples = "".join(f"{step},{step * 10 + at},0.5\n" for step in (1, 2, 3) for at in (1, 2))
+    assert read(tmp_path, "step,seed,reward\n" + samples).further == ()  # of each row its own
+    epochs = read(tmp_path, seeds("a", "b").replace("step", "epoch"))
+    assert [row["reward/mean"] for row in epochs.case.rows] == [0.25] * 3
+    called_none = read(tmp_path, seeds("none", "kl"))
+    assert (called_none.run, called_none.further[0].run) == ("none", "kl")
+    shorter = read(tmp_path, seeds("a", "b") + "".join(f"{step},b,0.5\n" for step in range(4, 30)))
+    assert [len(one.case.rows) for one in (shorter, *shorter.further)] == [3, 29]
+
+
+def test_a_run_of_which_no_metric_is_known_costs_no_other(tmp_path: Path) -> None:
+    panel = "Step,A - reward,B - reward,C - gpu\n1,0.5,0.25,90\n2,0.5,0.25,90\n"
+    found = read(tmp_path, panel)
+    assert [one.run for one in (found, *found.further)] == ["A", "B"]
+    assert "C is left out: no metric of it is known" in found.notes
+    lines = "run,metric,step,value\na,gpu,1,90\na,gpu,2,90\nb,reward,1,0.5\nb,reward,2,0.5\n"
+    assert (read(tmp_path, lines).run, read(tmp_path, lines).further) == ("b", ())
+    with pytest.raises(SpecError, match="no metric is known"):
+        read(tmp_path, lines.replace("reward", "fan"))
+
+
+def test_a_column_of_one_run_may_be_mapped(tmp_path: Path) -> None:
+    panel = "Step,A - reward,A - foo,B - reward\n1,0.5,0.125,0.25\n2,0.5,0.125,0.25\n"
+    mapped = read(tmp_path, panel, foo="kl")
+    assert [row.get("kl") for row in mapped.case.rows] == [0.125] * 2
+    assert [row.get("kl") for row in mapped.further[0].case.rows] == [None] * 2
+    with pytest.raises(SpecError, match=r"has no column 'fop'; did you mean 'foo'"):
+        read(tmp_path, panel, fop="kl")
+    chosen = read(tmp_path, seeds("7", "8").replace("run", "seed"), seed="kl")  # a column that is mapped names no run
+    assert chosen.further == ()
+    assert [row["kl"] for row in chosen.case.rows] == [8.0] * 3
+
+
+@pytest.mark.parametrize("slices", [("math", "all"), ("grpo-train", "grpo-eval")])
+def test_slices_of_a_panel_are_no_runs(slices: tuple[str, str], tmp_path: Path) -> None:
+    text = f"Step,{slices[0]} - reward,{slices[1]} - reward\n1,0.5,0.25\n"
+    assert read(tmp_path, text).further == ()
+
+
+def test_names_of_runs_are_short_and_their_own(tmp_path: Path) -> None:
+    long = "x" * 100
+    found = read(tmp_path, seeds(f"{long}1", f"{long}2"))
+    assert [one.run for one in (found, *found.further)] == [f"{'x' * 59}… #1", f"{'x' * 59}… #2"]
+
+
+def test_a_last_line_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
+    found = read(tmp_path, "step,reward,kl\n1,0.5,0.1\n2,0.")
+    assert [row["step"] for row in found.case.rows] == [1]
+    assert "line 3 is not whole: it is left out" in found.notes
+    with pytest.raises(SpecError, match="has 2 cells, the header has 3"):
+        read(tmp_path, "step,reward,kl\n1,0.5,0.1\n2,0.\n")
 
 
 def test_a_table_by_commas_needs_no_name_of_one(tmp_path: Path) -> None:
@@ -114,6 +178,8 @@ def test_a_table_by_commas_needs_no_name_of_one(tmp_path: Path) -> None:
     assert knows("step,reward\n1,0.5\n\n2,0.25\n")
     assert not knows("step,reward\n")
     assert not knows("step,reward\n1,0.5\nsaved, at last, to disk\n")
+    assert not knows("step,reward\n" + "1,0.5\n" * 300 + "done, all 300, steps\n")  # a log
+    assert knows("step,reward,kl\n1,0.5,0.1\n2,0.")  # which grows
     assert not knows("step\treward\n1\tNo Log\n")
     assert not knows("when,who\n1,2\n")
     assert not knows('{"step": 1, "reward": 0.5}\n{"step": 2, "reward": 0.25}\n')

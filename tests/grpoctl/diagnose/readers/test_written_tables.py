@@ -426,6 +426,35 @@ RUNS = {  # a table with a row or a column for each run -> what each run is call
             "SFT + DAPO": [{"eval/reward": 0.62}, {"eval/reward": 0.70, "kl": 0.2}],
         },
     ),
+    "an odd number of columns": (
+        "| Metric | run A | run B | run C |\n|---|---|---|---|\n"
+        "| Mean reward | 0.2 | 0.6 | 0.1 |\n| KL | 0.01 | 0.02 | 30 |\n",
+        {
+            "run A": [{"reward/mean": 0.2, "kl": 0.01}],
+            "run B": [{"reward/mean": 0.6, "kl": 0.02}],
+            "run C": [{"reward/mean": 0.1, "kl": 30}],
+        },
+    ),
+    "one name twice, and none": (
+        "| Run | Reward |\n|---|---|\n| A | 0.4 |\n| A | 0.9 |\n| | 0.5 |\n",
+        {"A": [{"reward/mean": 0.4}], "A #2": [{"reward/mean": 0.9}], "row 3": [{"reward/mean": 0.5}]},
+    ),
+    "numbers": (
+        "| Seed | Reward |\n|---|---|\n| 1 | 0.4 |\n| 42 | 0.9 |\n",
+        {"1": [{"reward/mean": 0.4}], "42": [{"reward/mean": 0.9}]},
+    ),
+    "no training by rewards among models": (
+        "| Model | Reward |\n|---|---|\n| bert-base | 0.4 |\n| roberta | 0.9 |\n",
+        {"bert-base": [{"reward/mean": 0.4}], "roberta": [{"reward/mean": 0.9}]},
+    ),
+    "a checkpoint of one run, two of another": (
+        "| | reward |\n|---|---|\n| base | 0.1 |\n| GRPO, step 100 | 0.2 |\n| GRPO, step 200 | 0.3 |\n"
+        "| DAPO, step 100 | 0.4 |\n",
+        {
+            "grpo": [{"reward/mean": 0.1}, {"reward/mean": 0.2}, {"reward/mean": 0.3}],
+            "dapo": [{"reward/mean": 0.1}, {"reward/mean": 0.4}],
+        },
+    ),
     "checkpoints of two runs": (
         "| | reward |\n|---|---|\n| base | 0.1 |\n| strict, step 100 | 0.2 |\n| strict, step 200 | 0.3 |\n"
         "| async, step 100 | 0.4 |\n| async, step 200 | 0.5 |\n",
@@ -462,6 +491,21 @@ def test_a_table_with_a_row_of_each_run_is_read_only_where_nothing_else_is(tmp_p
     found = open_source(Source(name=str(file), path=file))
     assert [row["reward/mean"] for row in found.case.rows] == [0.5]
     assert (found.run, found.further) == ("", ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| Metric | Good | Bad |\n|---|---|---|\n| KL divergence | < 0.1 | > 10 |\n| Mean reward | rising | 0 |\n",
+        "| Parameter | Value | Default |\n|---|---|---|\n| learning_rate | 1e-6 | 1e-5 |\n| beta | 0.1 | 0 |\n",
+        "| GPU | throughput | loss |\n|---|---|---|\n| A100 | 300 | 0.1 |\n| H100 | 600 | 0.1 |\n",
+        "| Provider | Cost | Success rate |\n|---|---|---|\n| here | 3 | 90% |\n| there | 2 | 80% |\n",
+        "| Model | loss |\n|---|---|\n| a | 0.5 |\n| b | 0.4 |\n",  # of supervised learning, as like as not
+    ],
+)
+def test_a_table_of_something_else_has_no_runs(text: str, tmp_path: Path) -> None:
+    with pytest.raises(GrpoError):
+        rows_of(text, tmp_path)
 
 
 def test_a_row_of_a_whole_run_is_not_its_first(tmp_path: Path) -> None:

@@ -1,0 +1,73 @@
+"""A file of several runs: what tells them apart, what they are called, and their readings as one.
+
+What is not here: which columns, parts or labels name a run (the readers of each format).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+
+from core.errors import SpecError
+from grpoctl.diagnose.readers.base import Reading
+
+MOST_RUNS = 8  # of one file that are read
+SHARED = 0.5  # of a run's rows, at least, are of a step that another one tells, too: a resumed run hardly overlaps
+_FEWEST_ROWS = 2  # of each run: names of which each has one row number the rows
+_NO_LEARNERS = frozenset({"base", "reference", "ref", "teacher", "judge", "opponent"})
+_LONGEST_NAME = 60  # characters
+
+
+class NoMetricError(SpecError):
+    """A file, or a run in it, of which no metric is known."""
+
+
+def are_runs(steps_of: Mapping[str, Sequence[Hashable]]) -> bool:
+    """Whether names tell runs apart, by the steps of the rows that have each name.
+
+    Not names of what does not learn: a base model's rows beside the policy's.
+    """
+    if (
+        any({*name.lower().split()} & _NO_LEARNERS for name in steps_of)
+        or len(steps_of) < 2
+        or min(map(len, steps_of.values())) < _FEWEST_ROWS
+    ):
+        return False
+    told = Counter(step for steps in steps_of.values() for step in {*steps})
+    _, *shorter = sorted(steps_of.values(), key=len, reverse=True)
+    return all(sum(told[step] > 1 for step in steps) >= SHARED * len(steps) for steps in shorter)
+
+
+def read_each(runs: Sequence[str], read: Callable[[int], Reading], of_file: Sequence[str] = ()) -> Reading:
+    """The readings of a file's runs as one: the first with the others behind it, notes on those that are not there.
+
+    read: the reading of the run at a place; of_file: notes on the whole file. Raises NoMetricError where no run has a
+    metric, and what `read` raises else.
+    """
+    notes = list(of_file)
+    if len(runs) == 1:
+        only = read(0)
+        return replace(only, notes=(*only.notes, *notes))
+    found: list[Reading] = []
+    notes += [f"it has {len(runs)} runs: the first {MOST_RUNS} are read"] if len(runs) > MOST_RUNS else []
+    names = _short(runs[:MOST_RUNS])
+    for place, name in enumerate(names):
+        try:
+            reading = read(place)
+        except NoMetricError:
+            if place == len(names) - 1 and not found:
+                raise
+            notes.append(f"{name} is left out: no metric of it is known")
+            continue
+        found.append(replace(reading, run=name, source=f"{reading.source} ({name})"))
+    first, *further = [replace(one, notes=(*one.notes, *notes)) for one in found]
+    return replace(first, further=tuple(further))
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    """The names on one line each, cut where they are long, and numbered where they are alike then."""
+    short = [" ".join(name.split()) or "without a name" for name in names]
+    short = [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in short]
+    twice = {name for name, count in Counter(short).items() if count > 1}
+    return [f"{name} #{place}" if name in twice else name for place, name in enumerate(short, 1)]
