@@ -29,7 +29,7 @@ from core.health.rules.integrity import drifting_gap, integrity
 from core.health.rules.kl import kl
 from core.health.rules.kl_level import kl_level
 from core.health.rules.learning_rate import initial_weights, learning_rate, no_gradient, no_updates, rate_zero
-from core.health.rules.level_break import level_break
+from core.health.rules.level_break import level_break, lost_level
 from core.health.rules.live_groups import few_live_groups, killed_by_choice
 from core.health.rules.numerical import numerical
 from core.health.rules.optimiser_step import clip_before_backward, frozen_log_probs
@@ -39,7 +39,7 @@ from core.health.rules.ratio import inert_live, policy_loss
 from core.health.rules.reward_parts import component_conflict, free_reward, paid_for_nothing, proxy_reward
 from core.health.rules.rewards import constant_reward, idle_reward, lost_rewards, missing_rewards, weak_reward
 from core.health.rules.rollout_mode import contrast, rollout_mode
-from core.health.rules.runaway import runaway
+from core.health.rules.runaway import random_policy, runaway
 from core.health.rules.sampler_mismatch import sampler_mismatch
 from core.health.rules.self_probe import self_probe
 from core.health.rules.truncation import truncation
@@ -56,8 +56,8 @@ def _list_of(finding: Finding | None) -> Sequence[Finding]:
 
 
 def fell_all_along(case: Case) -> Sequence[Finding]:
-    """What `reward_fell` says, unless the reward may have the wrong sign."""
-    return () if reward_sign(case) else reward_fell(case)
+    """What `reward_fell` or `lost_level` says, unless the reward may have the wrong sign."""
+    return () if reward_sign(case) else reward_fell(case) or lost_level(case)
 
 
 # One rule a line, each with a name. Their order is that of findings that are equally severe and equally certain.
@@ -83,7 +83,7 @@ RULES: Mapping[str, Rule] = {
         or (
             ()
             if policy_collapse(case) or paid_otherwise(case)
-            else fell_in_few(case) or valid_fell_in_few(case) or fell_all_along(case)
+            else fell_in_few(case) or valid_fell_in_few(case) or fell_all_along(case) or _list_of(random_policy(case))
         )
     ),
     "truncation": truncation,

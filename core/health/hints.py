@@ -99,9 +99,9 @@ def lost_its_best(case: Case) -> Finding | None:
     """policy-collapse: evaluations, the reward, or the share of right or valid answers end far below their best level.
 
     Levels are means of a sixth of the rows, two at least: 0.6 or less is left (half of fewer than twelve rows), three
-    standard errors lie between. Or half of a single best row is lost: on the last of two to five rows, which is the
-    least of them, on each of three and more rows since of six to eleven; or of those each row since is lower than the
-    one before, the last but one below 0.75 and the last below a tenth of the best.
+    standard errors lie between. Or half of a single best row is lost: of two to five rows on the last, which is the
+    least of them, or on each of several since; of six to eleven on each of three and more since; or of those each row
+    since is lower than the one before, the last but one below 0.75 and the last below a tenth of the best.
     """
     for column in ("eval/reward", "reward/mean", "rewards/accuracy", "completions/valid"):
         values = values_of(case.rows if column.startswith("eval/") else case.stage_rows, column)
@@ -122,10 +122,11 @@ def lost_its_best(case: Case) -> Finding | None:
 
 def _best_and_last(values: Sequence[float]) -> tuple[float, float, bool]:
     """The best level and the last, and whether more than noise is between them."""
-    if len(values) < FEW:
-        return max(values[:-1]), values[-1], values[-1] == min(values)
     single = max(values[:-1])
     since = values[values.index(single) + 1 :]
+    if len(values) < FEW:
+        stays = len(since) > 1 and max(since) <= FEW_LOST * single
+        return single, values[-1], stays or values[-1] == min(values)
     if len(values) < MANY and len(since) > 2 and max(since) <= FEW_LOST * single:
         return single, fmean(since), True
     falls = len(since) > 2 and all(b < a for a, b in pairwise(since)) and since[-2] <= FALLEN * single
@@ -459,13 +460,13 @@ def paid_for_another_shape(case: Case) -> Finding | None:
     )  # fmt: skip
 
 
-CALLED, DIED_OUT = 0.02, 0.1  # calls a completion; of the early ones, at most, are left
+CALLED, DIED_OUT = 0.02, 0.2  # calls a completion; of the early ones, at most, are left
 
 
 def tools_die_out(case: Case) -> Finding | None:
-    """reward-hacking: tools are called no more (a tenth of the early calls at most) while the reward did not fall."""
+    """reward-hacking: tools are called no more (a fifth of the early calls at most) while the reward did not fall."""
     values, rewards = (values_of(case.stage_rows, name) for name in ("tools/calls", "reward/mean"))
-    if len(values) < 3 or len(rewards) < 2:
+    if len(values) < 2 or not rewards:
         return None
     (early, late), (was, now) = thirds(values), thirds(rewards)
     if early < CALLED or late > DIED_OUT * early or now < was:
@@ -516,7 +517,8 @@ def gained_little(case: Case) -> Finding | None:
     By little: less than 3.5 standard errors of its trend, of four to seven rows by less than they scatter. Of
     evaluations: the last is not 0.02 and a twentieth above the first, and no line through them rises. Only at first:
     three quarters of twenty rows or more have no rising trend, and their mean is below 0.95 of the most there is, where
-    that is known. Nothing is said of what is solved.
+    that is known. Of two or three rows that are parts of a run: the last is no more above the first than that. Nothing
+    is said of what is solved.
     """
     evaluated = series(case.rows, "eval/reward")
     if len(evaluated) > 1:
@@ -525,6 +527,10 @@ def gained_little(case: Case) -> Finding | None:
         solved = min(held_out) >= 0 and max(held_out) <= 1 and fmean(held_out) >= SOLVED
         stands = not held_out_rose(first, last) and not solved and (line is None or line.z < CLEAR)
         return _little("eval/reward", first, last, f"over {len(held_out)} evaluations") if stands else None
+    few = values_of(case.stage_rows, "reward/mean")
+    if 1 < len(few) < 4 and case.averaged_over > 1 and not _is_solved(case, few):  # parts of a run, of many steps each
+        stands = not held_out_rose(few[0], few[-1])
+        return _little("reward/mean", few[0], few[-1], f"over {len(few)} parts of the run") if stands else None
     column = next((name for name in ("reward/mean", "rewards/accuracy") if len(series(case.stage_rows, name)) > 3), "")
     points = series(case.stage_rows, column)
     values = [value for _, value in points]

@@ -73,6 +73,43 @@ def level_break(case: Case) -> Sequence[Finding]:
     return (_finding(case, fall, kl, with_it),) if kl is not None or with_it else ()
 
 
+LEFT, STILL = 0.5, 2 / 3  # of the best level is left at most: on average, and on any row
+EVALUATIONS, ROWS, WIDTH = 6, 12, 6  # that show levels, which are of a sixth of them each
+
+
+def lost_level(case: Case) -> Sequence[Finding]:
+    """A warning where evaluations, or rewards, end at half of their best level or less; not of runs of ours, whose
+    guards have limits for it.
+    """
+    for metric, fewest in (("eval/reward", EVALUATIONS), ("reward/mean", ROWS)) if not case.stages else ():
+        values = values_of(case.rows if metric == "eval/reward" else case.stage_rows, metric)
+        if len(values) < fewest or min(values) < 0:
+            continue
+        width = max(2, len(values) // WIDTH)
+        parts = [values[at : at + width] for at in range(0, len(values) - width + 1, width)]
+        best, last = max(parts, key=fmean), values[-width:]
+        error = spread(best, last) * math.sqrt(2 / width)
+        gone = fmean(last) <= LEFT * fmean(best) and max(last) <= STILL * fmean(best)
+        if not gone or fmean(best) - fmean(last) <= CLEAR * error:
+            continue
+        held_out = metric == "eval/reward"
+        return (
+            Finding(
+                id="policy-collapse",
+                severity="warning",
+                summary=(
+                    f"{metric} was {fmean(best):.3g} at its best and is {fmean(last):.3g} at the end: "
+                    + ("the policy lost what it could" if held_out else "the policy lost it, or the prompts got harder")
+                ),
+                evidence={"metric": metric, "best": fmean(best), "last": fmean(last), "se": error, "rows": len(values)},
+                advice="go back to the best checkpoint, and see what KL, entropy and lengths did since",
+                confidence="strong" if held_out else "moderate",
+                decider=Decider(question="does it last with a third of the learning rate?"),
+            ),
+        )
+    return ()
+
+
 def _fall(case: Case, metric: str) -> Fall | None:
     rows = [row for row in case.stage_rows if drew(row) and values_of([row], metric)]
     values = values_of(rows, metric)

@@ -272,7 +272,9 @@ def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
     ## policy-collapse
 
     Severity: error (strong or moderate); warning (moderate) for a break that no limit names, without a KL, and
-    (moderate or weak) where only a few rows far apart show it, and (weak) where a training reward falls all along.
+    (moderate or weak) where only a few rows far apart show it, and (weak) where a training reward falls all along. Of
+    logs of others warning also (strong) where evaluations end at half of their best level, (moderate) where rewards do,
+    and (strong) where the entropy is that of a policy that draws any token.
 
     Means: the policy broke after sound steps and stayed broken, and validity or the reward suffered.
 
@@ -309,6 +311,11 @@ def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
     their own level. Error (moderate) where the KL jumped with it: its median over the next ten steps is above 0.1 nats
     a token and five times that of the ten before. A warning where no KL is known and something else changed there
     (entropy outside 0.1 to 3 times, length outside 0.3 to 3 times, cut-off completions up by 0.4).
+
+    Logs of others, where none of this speaks: six evaluations or more, or twelve rewards, none negative, of which the
+    last sixth (two at least) is at half of the best sixth's mean or less, no row above two thirds of it, and four
+    standard errors below it. And an
+    entropy that began with 2 nats a token at most and is 5 or more on the last third of six rows or more.
 
     Few rows that lie far apart (three to twenty): a reward that fell to a quarter or less of the level before and
     stayed is a warning, moderate where the KL, gradients, entropy, length or cut-off completions left their level with

@@ -26,6 +26,7 @@ SURE, OF_FIRST = 0.1, 0.1  # nats; and of the entropy at the start
 APART, ONE_LENGTH, A_LABEL = 3.0, 1.3, 8  # the longest over the shortest completion, at the start and the end; tokens
 RIGHT = 0.75  # of the answers: the same text for every prompt does not come so far
 DIED, HALF = 0.3, 0.5  # of the groups: more than before, and at the end
+A_TEXT, ANY_TOKEN = 2.0, 5.0  # nats a token: what models that write texts begin with at most, and what none writes by
 ABSOLUTE = 10.0  # a gradient norm below that is no explosion, however small it began
 ENORMOUS, TENFOLD = 1000.0, 10.0  # a gradient norm that no clip's usual 1 is near, where it grew so many times
 
@@ -172,6 +173,28 @@ def _shrank(rows: Sequence[Row], start: Sequence[float], end: Sequence[float], *
     line = trend(series(rows, "entropy"))
     clear = line is not None and chance_above(-line.z) < SIGNIFICANT
     return few or clear or (len(end) >= LASTING and max(end) <= SHRUNK * min(start))
+
+
+def random_policy(case: Case) -> Finding | None:
+    """A warning where the entropy grew to that of a policy that draws any token; not of runs of ours."""
+    values = values_of(case.stage_rows, "entropy")
+    if len(values) < ROWS or case.stages or case.settings.factor is not None or not 0 < values[0] <= A_TEXT:
+        return None
+    late = min(values[-max(LASTING, len(values) // 3) :])
+    if late < ANY_TOKEN:
+        return None
+    return Finding(
+        id="policy-collapse",
+        severity="warning",
+        summary=(
+            f"the entropy grew from {values[0]:.3g} to {median(values[-LASTING:]):.3g} nats a token, {late:.3g} or "
+            "more on the last third of the rows: completions are hardly a text any more"
+        ),
+        evidence={"entropy_start": values[0], "entropy_end": median(values[-LASTING:]), "rows": len(values)},
+        advice="a smaller learning rate, and no bonus for entropy, or a far smaller one; read a completion of the end",
+        confidence="strong",
+        decider=Decider(question="does it stay without the bonus, and with a third of the learning rate?"),
+    )
 
 
 def _groups_died(rows: Sequence[Row]) -> bool:

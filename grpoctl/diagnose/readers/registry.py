@@ -46,6 +46,7 @@ _OF_A_MODEL = re.compile(
     r"|^(?:merges|requirements)\.txt$"
 )
 _MOST_FILES, _NAMED = 200, 6  # files of a folder that are looked at, and logs that a message names
+_MEASURED = ("rewards/accuracy", "rewards/format")
 _LONGEST = 255  # characters of a name
 
 # The most specific first: the first that knows a source reads it. A table or a log may be anybody's, so readers that
@@ -89,6 +90,8 @@ def _renamed(reading: Reading, file: str, name: str) -> Reading:
 def _completed(reading: Reading, settings: Mapping[str, Any]) -> Reading:
     """The reading without impossible values, with the user's settings and what follows from them; each of its runs."""
     rows, notes = without_impossible(reading.case.rows)
+    rows, more = _with_the_only_reward(rows)
+    notes = [*notes, *more]
     known = replace(reading.case.settings, **settings)
     if known.baseline is None and _has_a_value_function(rows):
         known = replace(known, baseline="none")
@@ -96,6 +99,19 @@ def _completed(reading: Reading, settings: Mapping[str, Any]) -> Reading:
     case = replace(reading.case, rows=with_dead_groups(rows, known.prompts_per_step), settings=known)
     further = tuple(_completed(one, settings) for one in reading.further)
     return replace(reading, case=case, notes=(*reading.notes, *notes), further=further)
+
+
+def _with_the_only_reward(rows: StepTable) -> tuple[StepTable, list[str]]:
+    """The rows with the only part of a reward as the reward, where a log tells no other; a note on it.
+
+    Not of accuracy and form: most logs that have these alone measure them beside a reward that they do not tell.
+    """
+    names = {name for row in rows for name in row}
+    part, *others = sorted(name for name in names if name.startswith("rewards/")) or [""]
+    if not part or others or part in _MEASURED or "reward/mean" in names:
+        return rows, []
+    renamed = [{"reward/mean" if name == part else name: value for name, value in row.items()} for row in rows]
+    return renamed, [f"{part.partition('/')[2]} is the only reward: it is taken for the whole of it"]
 
 
 def _has_a_value_function(rows: StepTable) -> bool:

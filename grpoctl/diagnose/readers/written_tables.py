@@ -89,6 +89,7 @@ _OF_RANGES = re.compile(r"区间|范围|窗口|区間|範囲|구간")  # a range
 _OF_RUNS = frozenset({
     "model", "run", "config", "configuration", "method", "setting", "settings", "experiment", "variant", "name",
     "arm", "setup", "algorithm", "approach", "seed", "id", "version", "trial",
+    "policy", "agent",
     "방법", "모델", "실험", "方法", "模型", "实验", "设置", "配置", "版本", "手法", "モデル", "設定", "実験",
 })  # fmt: skip
 _METRICS = frozenset(
@@ -250,10 +251,10 @@ def _runs_of(over: str, labels: Sequence[str], *, courses: bool) -> _Runs:
     told = _spans(labels)
     if courses or _are_of_one_run(over, labels, told):
         return _runs_by_step(labels, told)
-    words = [frozenset(re.findall(r"[^\W\d_]+", _plain(label[:_LONGEST]))) for label in labels]
+    words = [frozenset(re.findall(r"[^\W\d_]+", label[:_LONGEST].lower())) for label in labels]
     above = frozenset(re.findall(r"[^\W\d_]+", _plain(over[:_LONGEST])))
-    are_names = not above or not above.isdisjoint(_OF_RUNS | _METRICS)
-    if not are_names or any(not said.isdisjoint(_NO_RUNS) for said in words):
+    are_names = not above or not above.isdisjoint(_OF_RUNS | _METRICS | {"stage", "phase"})
+    if not are_names or 2 * sum(not said.isdisjoint(_NO_RUNS) for said in words) >= len(words):
         return _Runs(found=())  # of something else: prices, limits, what a value means
     return _runs_by_name(labels, words)
 
@@ -404,7 +405,8 @@ class WrittenTable:
         unknown = [name for place, name in enumerate(header) if place not in known and name]
         column = _label_column(header, body)
         if column is None and 0 not in known:
-            column = 0
+            named = (at for at, name in enumerate(header) if at not in known and name.strip().lower() in _OF_RUNS)
+            column = next(named, 0)
         labels = None if column is None else [row[column] for row in body]
         courses = len(body) == 1 and any(len(cell_values(body[0][place])) > 1 for place in known)
         if labels is None or _are_epochs(over := header[column or 0], labels):

@@ -112,6 +112,8 @@ def test_of_few_rows_half_has_to_be_lost() -> None:
     assert lost_its_best(case({REWARD: [0.6, 0.31]})) is None
     assert lost_its_best(case({REWARD: [0.6, 0.3]})) is not None
     assert lost_its_best(case({REWARD: [0.5, 0.1, 0.6, 0.2]})) is None  # it was lower before
+    assert lost_its_best(case({REWARD: [0.11, 0.02, 0.007, 0.02]})) is not None  # and stays lost
+    assert lost_its_best(case({REWARD: [0.11, 0.06, 0.007, 0.02]})) is None
     assert lost_its_best(case({REWARD: [0.65, 0.26, 0.29, 0.29, 0.30, 0.31]})) is not None
     assert lost_its_best(case({REWARD: [0.65, 0.26, 0.29, 0.60, 0.30, 0.31]})) is None  # it scatters
     right = [[0.0, 1.0][at % 5 == 0] for at in range(60)]  # a fifth, of one answer a row
@@ -279,6 +281,16 @@ def test_the_best_reward_for_answers_of_another_shape() -> None:
     assert paid_for_another_shape(case({REWARD: reward, "entropy": surer[::-1]})) is None
 
 
+def test_parts_of_a_run_that_earn_the_same_are_no_gain() -> None:
+    def gained(rewards: list[float], **known: object) -> bool:
+        return gained_little(case({REWARD: rewards}, **known)) is None
+
+    assert not gained([0.331, 0.340, 0.344], averaged_over=5)  # early, mid, late
+    assert gained([0.331, 0.340, 0.36], averaged_over=5)
+    assert gained([0.98, 0.99], averaged_over=5)  # solved
+    assert gained([0.331, 0.340, 0.344])  # three single steps say nothing
+
+
 def test_evaluations_that_stand_are_no_gain() -> None:
     hint = gained_little(case({"eval/reward": [0.465, 0.470, 0.477]}))
     assert hint is not None
@@ -330,6 +342,9 @@ def test_tools_that_are_called_no_more() -> None:
     assert tools_die_out(case({"tools/calls": calls, REWARD: paid[::-1]})) is None  # the whole policy went
     assert tools_die_out(case({"tools/calls": calls})) is None
     assert tools_die_out(case({"tools/calls": [0.14, 0.12, 0.1, 0.08, 0.04, 0.02], REWARD: paid})) is None  # fewer
+    ends = tools_die_out(case({"tools/calls": [0.91, 0.13], REWARD: [None, 0.99]}))  # start and end
+    assert ends is not None
+    assert tools_die_out(case({"tools/calls": [0.91, 0.2], REWARD: [None, 0.99]})) is None
     assert tools_die_out(case({"tools/calls": [0.01, 0.01, 0.0, 0.0, 0.0, 0.0], REWARD: paid})) is None  # never many
 
 

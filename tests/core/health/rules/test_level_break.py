@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.health.case import Case
 from core.health.examine import examine
 from core.health.finding import Row
-from core.health.rules.level_break import level_break
+from core.health.rules.level_break import level_break, lost_level
 
 SOUND: Row = {"update": 1, "learning_rate": 1e-4, "reward/mean": 0.6, "kl": 0.02, "entropy": 0.4,
               "completions/length": 120.0, "completions/truncated": 0.05}  # fmt: skip
@@ -113,3 +115,39 @@ def test_another_rules_matter() -> None:
     evaluated[50] = {**evaluated[50], "eval/reward": 0.1}
     assert said(Case(rows=evaluated)) == "error moderate"
     assert said(Case(rows=[{**row, "update": 0} for row in run(LATE).rows])) == ""  # no update, no policy's
+
+
+def foreign(column: str, values: list[float]) -> Case:
+    return Case(rows=[{"step": float(step), column: value} for step, value in enumerate(values, 1)])
+
+
+def test_evaluations_that_lost_half_of_their_best() -> None:
+    course = [0.28, 0.29, 0.3, 0.3, 0.22, 0.2, 0.1, 0.11, 0.09, 0.08, 0.1, 0.09]
+    (finding,) = lost_level(foreign("eval/reward", course))
+    assert (finding.id, finding.severity, finding.confidence) == ("policy-collapse", "warning", "strong")
+    assert (finding.evidence["best"], finding.evidence["last"]) == (pytest.approx(0.3), pytest.approx(0.095))
+    (of_rewards,) = lost_level(foreign("reward/mean", course))
+    assert of_rewards.confidence == "moderate"  # prompts may have become harder
+    assert "policy-collapse" in {one.id for one in examine(foreign("eval/reward", course))}
+
+
+@pytest.mark.parametrize(
+    ("column", "course"),
+    [
+        ("eval/reward", [0.3, 0.3, 0.3, 0.3, 0.16, 0.17]),  # more than half is left
+        ("eval/reward", [0.3, 0.3, 0.1, 0.1, 0.1]),  # few
+        ("eval/reward", [0.3, 0.3, 0.3, 0.3, 0.25, 0.05]),  # one of the last two is not
+        ("eval/reward", [0.1, 0.5, 0.1, 0.1, 0.1, 0.1]),  # a spike
+        ("reward/mean", [0.3, 0.3, 0.3, 0.3, 0.3, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]),  # eleven rewards
+        ("reward/mean", [-0.3] * 6 + [-0.9] * 6),
+        ("reward/mean", [0.1] * 6 + [0.5] * 6),
+    ],
+)
+def test_what_is_no_lost_level(column: str, course: list[float]) -> None:
+    assert lost_level(foreign(column, course)) == ()
+
+
+def test_a_run_of_ours_has_limits_for_it() -> None:
+    course = foreign("eval/reward", [0.3] * 6 + [0.05] * 6)
+    assert lost_level(course)
+    assert lost_level(replace(course, stages={"grpo": "grpo"})) == ()

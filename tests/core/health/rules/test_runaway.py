@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from core.health.case import Case, Settings
-from core.health.rules.runaway import runaway
+from core.health.rules.runaway import random_policy, runaway
 
 
 def table(**columns: Sequence[float]) -> Case:
@@ -191,3 +191,24 @@ def test_a_policy_that_solves_its_task_gets_sure_of_it() -> None:
     for stands in ([0.76, 0.77, *[0.79] * 8], [1.99, 2.0, *[2.01] * 8]):  # of how much a 2 is, nobody knows
         (finding,) = runaway(table(entropy=entropy, reward=stands))
         assert finding.id == "entropy-collapse"
+
+
+@pytest.mark.parametrize(
+    ("entropy", "found"),
+    [
+        ([0.7, 11.8, 11.9, 11.9, 11.9, 11.9], True),  # the uniform policy of a vocabulary of 150,000
+        ([0.7, 2.0, 3.0, 4.0, 5.2, 5.4, 5.3, 5.5, 5.6], True),
+        ([0.7, 2.0, 3.0, 4.0, 4.5, 4.9, 5.3, 5.5, 4.9], False),  # on the last third is one below 5
+        ([4.0, 5.5, 5.6, 5.5, 5.6, 5.5], False),  # it began so
+        ([0.0, 5.5, 5.6, 5.5, 5.6, 5.5], False),  # not known, rather
+        ([0.7, 11.9, 11.9, 11.9, 11.9], False),  # five rows
+    ],
+)
+def test_a_policy_that_draws_any_token(entropy: list[float], found: bool) -> None:
+    rows = [{"step": float(step), "entropy": value} for step, value in enumerate(entropy, 1)]
+    finding = random_policy(Case(rows=rows))
+    assert (finding is not None) is found
+    if finding is not None:
+        assert (finding.id, finding.severity, finding.confidence) == ("policy-collapse", "warning", "strong")
+        assert random_policy(Case(rows=rows, stages={"grpo": "grpo"})) is None
+        assert random_policy(Case(rows=rows, settings=Settings(factor="token"))) is None

@@ -208,6 +208,17 @@ def test_a_log_of_names_that_nobody_knows_says_how_to_map_one(tmp_path: Path) ->
     assert mapped.case.rows[0]["reward/mean"] == 0.2
 
 
+def test_the_only_reward_is_the_whole_of_it(tmp_path: Path) -> None:
+    def reward(text: str) -> float | None:
+        (tmp_path / "table.csv").write_text(text)
+        return open_source(asked(tmp_path / "table.csv")).case.rows[0].get("reward/mean")
+
+    assert reward("step,reach_reward,kl\n1,0.25,0.1\n2,0.5,0.1\n") == 0.25
+    assert reward("step,reach_reward,grasp_reward\n1,0.25,0.1\n2,0.5,0.1\n") is None  # which are its parts
+    assert reward("step,reach_reward,reward\n1,0.25,0.75\n2,0.5,0.75\n") == 0.75
+    assert reward("step,accuracy\n1,0.25\n2,0.5\n") is None  # as like as not an evaluation
+
+
 def test_an_empty_file_is_called_empty(tmp_path: Path) -> None:
     (tmp_path / "empty.log").touch()
     with pytest.raises(NotFoundError, match=r"empty.log is empty"):
