@@ -96,6 +96,8 @@ def test_the_kept_cases_are_read_and_name_their_source() -> None:
         "thirteenth",
         "fourteenth",
         "fifteenth",
+        "sixteenth",
+        "seventeenth",
     )
     measured = {"measured", *(f"measured {which}" for which in later)}
     assert {case.half for case in cases} == {"developed", "counted", "columns seen", "repository known"} | measured
