@@ -137,6 +137,7 @@ def test_evaluations_that_lost_half_of_their_best() -> None:
         ("eval/reward", [0.3, 0.3, 0.3, 0.3, 0.16, 0.17]),  # more than half is left
         ("eval/reward", [0.3, 0.3, 0.1, 0.1, 0.1]),  # few
         ("eval/reward", [0.3, 0.3, 0.3, 0.3, 0.25, 0.05]),  # one of the last two is not
+        ("eval/reward", [0.3] * 20 + [0.21, 0.1, 0.05, 0.05]),  # two thirds are there once
         ("eval/reward", [0.1, 0.5, 0.1, 0.1, 0.1, 0.1]),  # a spike
         ("reward/mean", [0.3, 0.3, 0.3, 0.3, 0.3, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]),  # eleven rewards
         ("reward/mean", [-0.3] * 6 + [-0.9] * 6),
