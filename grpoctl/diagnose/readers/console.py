@@ -26,7 +26,7 @@ from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import Heads
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, proposed
 from grpoctl.diagnose.readers.several_runs import NoMetricError, are_runs, read_each
-from grpoctl.diagnose.readers.text import Line, Notices, is_text, text_lines
+from grpoctl.diagnose.readers.text import LONGEST, Line, Notices, is_text, text_lines
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries
 
 _SUMMARY = "train_runtime"
@@ -190,8 +190,12 @@ def unknown_names(source: Source) -> list[str]:
     if source.path is None or not is_text(source.path):
         return []
     parser = LineParser(source.columns)
+    seen = 0
     for line in islice(_lines(source.path, []), _GLANCED_AT):
         list(parser.feed(line))
+        seen += len(line.text)
+        if seen >= LONGEST:
+            break
     kinds = sorted(parser.unread.items(), key=lambda kind: -kind[1].count)
     names = dict.fromkeys(name for names, _ in kinds for name in names)
     return [harmless(" ".join(name.split()))[:_LONGEST_NAME] for name in names]
