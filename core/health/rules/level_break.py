@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from statistics import fmean, median
 
 from core.health.case import Case
@@ -74,40 +74,41 @@ def level_break(case: Case) -> Sequence[Finding]:
 
 
 LEFT, STILL = 0.5, 2 / 3  # of the best level is left at most: on average, and on any row
-EVALUATIONS, ROWS, WIDTH = 6, 12, 6  # that show levels, which are of a sixth of them each
+WIDTH, SURE_ROWS = 6, 12  # levels are of a sixth of the rows each; rows
+FEWEST = {"eval/reward": 6, "reward/mean": SURE_ROWS}  # that show levels
 
 
 def lost_level(case: Case) -> Sequence[Finding]:
-    """A warning where evaluations, or rewards, end at half of their best level or less; not of runs of ours, whose
-    guards have limits for it.
+    """A warning where evaluations, or without any the rewards, end at half of their best level or less; not of runs of
+    ours, whose guards have limits for it.
     """
-    for metric, fewest in (("eval/reward", EVALUATIONS), ("reward/mean", ROWS)) if not case.stages else ():
-        values = values_of(case.rows if metric == "eval/reward" else case.stage_rows, metric)
-        if len(values) < fewest or min(values) < 0:
-            continue
-        width = max(2, len(values) // WIDTH)
-        parts = [values[at : at + width] for at in range(0, len(values) - width + 1, width)]
-        best, last = max(parts, key=fmean), values[-width:]
-        error = spread(best, last) * math.sqrt(2 / width)
-        gone = fmean(last) <= LEFT * fmean(best) and max(last) <= STILL * fmean(best)
-        if not gone or fmean(best) - fmean(last) <= CLEAR * error:
-            continue
-        held_out = metric == "eval/reward"
-        return (
-            Finding(
-                id="policy-collapse",
-                severity="warning",
-                summary=(
-                    f"{metric} was {fmean(best):.3g} at its best and is {fmean(last):.3g} at the end: "
-                    + ("the policy lost what it could" if held_out else "the policy lost it, or the prompts got harder")
-                ),
-                evidence={"metric": metric, "best": fmean(best), "last": fmean(last), "se": error, "rows": len(values)},
-                advice="go back to the best checkpoint, and see what KL, entropy and lengths did since",
-                confidence="strong" if held_out else "moderate",
-                decider=Decider(question="does it last with a third of the learning rate?"),
+    metric = "eval/reward" if len(values_of(case.rows, "eval/reward")) > 1 else "reward/mean"
+    values = values_of(case.rows if metric == "eval/reward" else case.stage_rows, metric)
+    if case.stages or len(values) < FEWEST[metric] or min(values) < 0:
+        return ()
+    width = max(2, len(values) // WIDTH)
+    best = max((values[at : at + width] for at in range(0, len(values) - width + 1, width)), key=fmean)
+    last = values[-width:]
+    noise = math.sqrt(fmean((b - a) ** 2 / 2 for a, b in pairwise(values)))  # of a row, whatever the course
+    error = noise * math.sqrt(2 / width)
+    gone = fmean(last) <= LEFT * fmean(best) and max(last) <= STILL * fmean(best)
+    if not gone or fmean(best) - fmean(last) <= CLEAR * error:
+        return ()
+    held_out = metric == "eval/reward"
+    return (
+        Finding(
+            id="policy-collapse",
+            severity="warning",
+            summary=(
+                f"{metric} was {fmean(best):.3g} at its best and is {fmean(last):.3g} at the end: "
+                + ("the policy lost what it could" if held_out else "the policy lost it, or the prompts got harder")
             ),
-        )
-    return ()
+            evidence={"metric": metric, "best": fmean(best), "last": fmean(last), "se": error, "rows": len(values)},
+            advice="go back to the best checkpoint, and see what KL, entropy and lengths did since",
+            confidence="strong" if held_out and len(values) >= SURE_ROWS else "moderate",
+            decider=Decider(question="does it last with a third of the learning rate?"),
+        ),
+    )
 
 
 def _fall(case: Case, metric: str) -> Fall | None:

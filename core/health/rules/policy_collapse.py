@@ -273,8 +273,9 @@ def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
 
     Severity: error (strong or moderate); warning (moderate) for a break that no limit names, without a KL, and
     (moderate or weak) where only a few rows far apart show it, and (weak) where a training reward falls all along. Of
-    logs of others warning also (strong) where evaluations end at half of their best level, (moderate) where rewards do,
-    and (strong) where the entropy is that of a policy that draws any token.
+    logs of others warning also where evaluations end at half of their best level (strong, moderate with fewer than
+    twelve), or without any the rewards (moderate), and (strong) where the entropy is that of a policy that draws any
+    token.
 
     Means: the policy broke after sound steps and stayed broken, and validity or the reward suffered.
 
@@ -312,9 +313,9 @@ def _collapsed(case: Case, break_: Break, harm: str, moved: int) -> Finding:
     a token and five times that of the ten before. A warning where no KL is known and something else changed there
     (entropy outside 0.1 to 3 times, length outside 0.3 to 3 times, cut-off completions up by 0.4).
 
-    Logs of others, where none of this speaks: six evaluations or more, or twelve rewards, none negative, of which the
+    Logs of others, where none of this speaks: six evaluations or more, else twelve rewards, none negative, of which the
     last sixth (two at least) is at half of the best sixth's mean or less, no row above two thirds of it, and four
-    standard errors below it. And an
+    standard errors below it, by what neighbours differ. And an
     entropy that began with 2 nats a token at most and is 5 or more on the last third of six rows or more.
 
     Few rows that lie far apart (three to twenty): a reward that fell to a quarter or less of the level before and

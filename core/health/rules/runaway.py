@@ -180,8 +180,8 @@ def random_policy(case: Case) -> Finding | None:
     values = values_of(case.stage_rows, "entropy")
     if len(values) < ROWS or case.stages or case.settings.factor is not None or not 0 < values[0] <= A_TEXT:
         return None
-    late = min(values[-max(LASTING, len(values) // 3) :])
-    if late < ANY_TOKEN:
+    late, gain = min(values[-max(LASTING, len(values) // 3) :]), reward_gain(case.stage_rows)
+    if late < ANY_TOKEN or (gain is not None and gain[2]):
         return None
     return Finding(
         id="policy-collapse",

@@ -24,8 +24,8 @@ from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import Heads
-from grpoctl.diagnose.readers.metric_names import STEPS, name_of, proposed
-from grpoctl.diagnose.readers.several_runs import NoMetricError, are_runs, read_each
+from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, name_of, proposed
+from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, read_each
 from grpoctl.diagnose.readers.text import LONGEST, Line, Notices, is_text, text_lines
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries
 
@@ -51,6 +51,7 @@ _OF_THE_ATTEMPT = "settings are those that the log states before the attempt tha
 _OF_THE_FIRST = "settings are those that the log states first: --set what the attempt that is judged changed"
 _AN_EXCERPT = "; by its epoch the first is not the run's first"
 _DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
+_OF_NONE = 0.1  # of a file's dictionaries at most name no run, where the others do
 _LONGEST_NAME = 40  # characters that an error shows
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
@@ -93,6 +94,30 @@ class _Kept:
             self._held = []
 
 
+class _KeptByRun:
+    """Rows of one form, those of each run by themselves: a mean of neighbours is of one run."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _Kept] = {}
+
+    def add(self, entry: Logged) -> None:
+        """Keeps the row; of more runs than are read the others are kept together."""
+        kept = self._of.get(entry.run)
+        if kept is None:
+            run = entry.run if len(self._of) <= MOST_RUNS else next(reversed(self._of))
+            kept = self._of.setdefault(run, _Kept())
+        kept.add(entry)
+
+    def rows(self) -> tuple[list[Logged], int]:
+        """The rows in the log's order, and how many one of them is the mean of."""
+        for kept in self._of.values():
+            kept.flush()
+        if len(self._of) < 2:
+            return next(((kept.rows, kept.averaged) for kept in self._of.values()), ([], 1))
+        rows = [row for kept in self._of.values() for row in kept.rows]
+        return sorted(rows, key=lambda row: row.line), max(kept.averaged for kept in self._of.values())
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Log:
     """A whole log: what it has."""
@@ -131,7 +156,8 @@ class _Console:
         notes += _not_there(source, log)
         form = _form_of(log)
         notes += _told_twice(log) if form == "stretches" else []
-        logged, runs = _of_run(log.logged[form], run) if form == "dictionary" else (log.logged[form], log.parser.runs)
+        logged, runs, of_none = _of_run(log.logged[form], run) if form == "dictionary" else _of_tables(log, form)
+        notes += of_none
         averaged, total = log.averaged[form], log.parser.total
         logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged, source, total)
         logged = _in_order(form, logged, log.parser.rounded)
@@ -156,7 +182,7 @@ class _Console:
             notes.append(f"the log is long: {averaged} rows in a row are read as their mean")
         known = Known(settings=settings, arguments=arguments or None, notices=log.notices)
         case, more = case_of_entries(entries, known)
-        lost_columns = sorted(log.parser.unknown)
+        lost_columns = sorted(name for name in log.parser.unknown if not runs or name.lower() not in RUNS)
         if lost_columns:
             more.append(_left_out(lost_columns))
         if (hints := _hints(log, source)) is not None:
@@ -236,7 +262,7 @@ def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
     assert source.path is not None
     parser = LineParser(source.columns, run)
     notices, heads = Notices(), Heads()
-    kept: dict[Form, _Kept] = {form: _Kept() for form in FORMS}
+    kept: dict[Form, _KeptByRun] = {form: _KeptByRun() for form in FORMS}
     for line in _lines(source.path, notes):
         is_read = is_row = False
         for entry in parser.feed(line):
@@ -249,29 +275,37 @@ def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
             notices.look(line.text, line.number, parser.bar)
     for entry in parser.finish():
         kept[entry.form].add(entry)
-    for rows in kept.values():
-        rows.flush()
+    rows = {form: of_form.rows() for form, of_form in kept.items()}
     return _Log(
-        logged={form: rows.rows for form, rows in kept.items()},
+        logged={form: told for form, (told, _) in rows.items()},
         parser=parser,
         heads=heads,
         notices=notices.all(),
-        averaged={form: rows.averaged for form, rows in kept.items()},
+        averaged={form: averaged for form, (_, averaged) in rows.items()},
     )
 
 
-def _of_run(logged: list[Logged], asked: str | None) -> tuple[list[Logged], list[str]]:
-    """The dictionaries of a run, by default the first, and the names of all; all of them and [] where it is one run.
+def _of_run(logged: list[Logged], asked: str | None) -> tuple[list[Logged], list[str], list[str]]:
+    """The dictionaries of a run, by default the first, the names of all, and a note on those that are of none; all of
+    them and [] where it is one run.
 
-    Several runs: all dictionaries name theirs, and those of several are of one step.
+    Several runs: nearly all dictionaries name theirs and its step, and those of several are of one step.
     """
-    steps: dict[str, list[int | None]] = {}
+    steps: dict[str, list[int]] = {}
     for entry in logged:
-        steps.setdefault(entry.run, []).append(entry.step)
-    if "" in steps or not are_runs(steps) or any(None in of_run for of_run in steps.values()):
-        return logged, []
+        if entry.run and entry.step is not None:
+            steps.setdefault(entry.run, []).append(entry.step)
+    left = len(logged) - sum(map(len, steps.values()))
+    if left > _OF_NONE * len(logged) or not are_runs(steps):
+        return logged, [], []
     run = asked or next(iter(steps))
-    return [entry for entry in logged if entry.run == run], list(steps)
+    notes = [f"{left} dictionaries that name no run or no step are left out"] if left else []
+    return [entry for entry in logged if entry.run == run and entry.step is not None], list(steps), notes
+
+
+def _of_tables(log: _Log, form: Form) -> tuple[list[Logged], list[str], list[str]]:
+    """The rows of the run that the parser was asked for, and the names of those that its tables are of."""
+    return log.logged[form], log.parser.runs, []
 
 
 def _mean_of(rows: Sequence[Logged]) -> Logged:

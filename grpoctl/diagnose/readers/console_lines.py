@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from core.text import harmless
 from grpoctl.diagnose.readers.base import Unread
-from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, is_aside, name_of, run_named
+from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of, run_named
 from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.table_lines import Cut, TableLines, cut_cells, is_rule, split_cells
 from grpoctl.diagnose.readers.text import Line
@@ -311,7 +311,7 @@ class LineParser:
             before, end = end, stop
             known = {name: value for name, value in cells.items() if self._is_known(name) or name in _KEPT}
             if self._has_metric(known):
-                self._note_unknown(name for name in cells if name not in known and name.lower() not in RUNS)
+                self._note_unknown(name for name in cells if name not in known)
                 known |= {name: value for name, value in cells.items() if name.startswith("eval_")}
                 self.first_line = self.first_line or number
                 step = _own_step(known)

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from core.errors import SpecError
 from grpoctl.diagnose.readers.base import Source
-from grpoctl.diagnose.readers.metric_names import RUNS, SPLITS, STEPS, name_of
-from grpoctl.diagnose.readers.several_runs import NoMetricError, are_runs
+from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, name_of
+from grpoctl.diagnose.readers.several_runs import NoMetricError, are_runs, are_slices
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
 from grpoctl.files import storage_errors
 
@@ -45,7 +45,6 @@ _LONG = (  # columns of a table with a line for each value: the metric's name, i
     ("value", "metric_value"),
 )
 _OF_TIME = re.compile(r"(?:relative_|wall_?)?time(?:_\(.*\))?|_?timestamp|_runtime")
-_TOTALS = frozenset({"all", "total", "overall", "mean", "average", "avg"})  # of slices of one run
 _LONGEST_LIST = 200  # characters
 
 
@@ -215,9 +214,8 @@ def _is_place(column: str) -> bool:
 def _several_runs_of(columns: Sequence[str]) -> list[str]:
     """The runs of a panel that shows a metric of several; [] where it is of one, or the names are of splits."""
     runs = _runs_of(columns)
-    words = [{*re.findall(r"[^\W_]+", run.lower())} for run in runs]
-    if any(said & SPLITS or (said and said <= _TOTALS) for said in words):
-        return []  # parts of one run
+    if are_slices(runs):
+        return []
     shown = Counter(column.rpartition(" - ")[2] for column in columns if not _is_place(column))
     alike = any(count > 1 and name_of(name) is not None for name, count in shown.items())
     return runs if len(runs) > 1 and alike else []

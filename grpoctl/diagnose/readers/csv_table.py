@@ -91,6 +91,8 @@ class _Csv:
         if not several:
             _check_columns(source, table.path, table.header)
         names = _metrics_of_columns(table, source)
+        if not table.rows or (several and not any(set(row) - {*_MARKS} for row in _values(table, names))):
+            raise NoMetricError("tells nothing", file=table.path)
         rows, more = _rows(table, names)
         if lost := _rounded_away(rows):
             rows = [{name: value for name, value in row.items() if value != 0 or name not in lost} for row in rows]

@@ -17,8 +17,8 @@ from core.errors import GrpoError
 from grpoctl.diagnose.readers.attempts import newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.log_settings import stated_settings
-from grpoctl.diagnose.readers.metric_names import SPLITS, STEPS, name_of, run_named
-from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, read_each
+from grpoctl.diagnose.readers.metric_names import STEPS, name_of, run_named
+from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, are_slices, read_each, words_of
 from grpoctl.diagnose.readers.text import head, unpacked
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, flat_numbers, is_entry, number
 
@@ -29,6 +29,11 @@ _ONE_END = re.compile(  # first_step_kl, final_reward; reward_before, reward_aft
     re.IGNORECASE,
 )
 _SET = {"learning_rate", "beta", "completions/length", "completions/longest", "completions/shortest"}  # by a schedule
+_PARTS = frozenset({  # words of what is a part of a run, or told twice
+    "epoch", "epochs", "phase", "stage", "episode", "episodes", "sample", "samples", "rollout", "rollouts", "rank",
+    "layer", "smoothed", "raw", "moving", "average", "best", "last", "first", "actor", "critic", "history", "domain",
+    "ood", "step", "steps", "trajectories", "trajectory",
+})  # fmt: skip
 _SETTINGS = ("config", "args", "arguments", "hyperparameters", "hparams", "settings", "training_args")
 
 
@@ -103,8 +108,12 @@ def _runs(document: Any) -> list[tuple[str, Any]]:
     for parts in (_named_parts(document), _listed_parts(document), _rows_by_run(document)):
         told = [(name, part, _told(part)) for name, part in parts]
         told = [one for one in told if len(one[2].steps) > 1]
-        steps = {f"{place}": one[2].steps for place, one in enumerate(told)}
-        if are_runs(steps) and all(_are_alike(one[2].metrics, told[0][2].metrics) for one in told):
+        steps = {f"{place} {one[0]}": one[2].steps for place, one in enumerate(told)}
+        if (
+            not are_slices([one[0] for one in told])
+            and are_runs(steps)
+            and all(_are_alike(one[2].metrics, told[0][2].metrics) for one in told)
+        ):
             return [(name, part) for name, part, _ in told]
     return [("", document)]
 
@@ -121,8 +130,8 @@ def _named_parts(document: Any) -> list[tuple[str, Any]]:
     parts = {name: part for name, part in document.items() if name not in _SETTINGS and isinstance(part, dict | list)}
     if len(parts) == 1:
         return _named_parts(next(iter(parts.values())))
-    words = {word for name in parts for word in re.findall(r"[^\W_]+", name.lower())}
-    return list(parts.items()) if SPLITS.isdisjoint(words) else []
+    is_part = any(not _PARTS.isdisjoint(words_of(name)) for name in parts)
+    return [] if is_part else list(parts.items())
 
 
 def _listed_parts(document: Any) -> list[tuple[str, Any]]:
@@ -135,7 +144,8 @@ def _listed_parts(document: Any) -> list[tuple[str, Any]]:
     nested = [
         part for part in document if isinstance(part, dict) and any(isinstance(v, list | dict) for v in part.values())
     ]
-    return [(run_named(part) or str(part.get("name", f"run {number}")), part) for number, part in enumerate(nested, 1)]
+    named = [(run_named(part) or str(part.get("name", "")), part) for part in nested]
+    return named if all(name for name, _ in named) else []
 
 
 def _rows_by_run(document: Any) -> list[tuple[str, Any]]:

@@ -332,9 +332,14 @@ _UNDER_REWARD = re.compile(r"(?:rewards?_)?(?:reward|components?|parts?|breakdow
 _ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_rew(?:ard)?(?:_func|_fn|_function)?")
 
 
+def _is_name(value: object) -> bool:
+    return isinstance(value, str | int) or (isinstance(value, float) and value.is_integer())
+
+
 def run_named(row: Mapping[str, object]) -> str:
     """What a row says of which run it is; "" where it says nothing."""
-    names = [str(row[name]) for name in row if name.lower() in RUNS and isinstance(row[name], str | int)]
+    said = [value for name, value in row.items() if name.lower() in RUNS]
+    names = [f"{value:g}" if isinstance(value, float) else str(value) for value in said if _is_name(value)]
     return ", ".join(names)[:_LONGEST_RUN]
 
 

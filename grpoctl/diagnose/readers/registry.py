@@ -32,7 +32,8 @@ from grpoctl.diagnose.readers import (
 )
 from grpoctl.diagnose.readers.base import Reader, Reading, Source, without_impossible
 from grpoctl.diagnose.readers.metric_names import proposed
-from grpoctl.diagnose.readers.trainer_log import with_dead_groups
+from grpoctl.diagnose.readers.several_runs import words_of
+from grpoctl.diagnose.readers.trainer_log import NO_REWARDS, with_dead_groups
 from grpoctl.diagnose.readers.user_settings import columns_of, typed_settings
 from grpoctl.files import storage_errors
 from grpoctl.runs.run_dir import Home
@@ -46,7 +47,10 @@ _OF_A_MODEL = re.compile(
     r"|^(?:merges|requirements)\.txt$"
 )
 _MOST_FILES, _NAMED = 200, 6  # files of a folder that are looked at, and logs that a message names
-_MEASURED = ("rewards/accuracy", "rewards/format")
+_OTHER_PARTS = frozenset({
+    "accuracy", "acc", "correctness", "format", "penalty", "punishment", "cost", "kl", "length", "chosen", "rejected",
+    "margins", "accuracies",
+})  # fmt: skip
 _LONGEST = 255  # characters of a name
 
 # The most specific first: the first that knows a source reads it. A table or a log may be anybody's, so readers that
@@ -91,6 +95,7 @@ def _completed(reading: Reading, settings: Mapping[str, Any]) -> Reading:
     """The reading without impossible values, with the user's settings and what follows from them; each of its runs."""
     rows, notes = without_impossible(reading.case.rows)
     rows, more = _with_the_only_reward(rows)
+    told = tuple(note for note in reading.notes if not (more and note == NO_REWARDS))
     notes = [*notes, *more]
     known = replace(reading.case.settings, **settings)
     if known.baseline is None and _has_a_value_function(rows):
@@ -98,17 +103,21 @@ def _completed(reading: Reading, settings: Mapping[str, Any]) -> Reading:
         notes = [*notes, "a value function is trained: advantages are taken to be by it, and not by groups"]
     case = replace(reading.case, rows=with_dead_groups(rows, known.prompts_per_step), settings=known)
     further = tuple(_completed(one, settings) for one in reading.further)
-    return replace(reading, case=case, notes=(*reading.notes, *notes), further=further)
+    return replace(reading, case=case, notes=(*told, *notes), further=further)
 
 
 def _with_the_only_reward(rows: StepTable) -> tuple[StepTable, list[str]]:
     """The rows with the only part of a reward as the reward, where a log tells no other; a note on it.
 
-    Not of accuracy and form: most logs that have these alone measure them beside a reward that they do not tell.
+    Not of accuracy and form: most logs that have these alone measure them beside a reward that they do not tell. Nor of
+    penalties, and of what DPO calls rewards.
     """
+    if any("reward/mean" in row for row in rows):
+        return rows, []
     names = {name for row in rows for name in row}
     part, *others = sorted(name for name in names if name.startswith("rewards/")) or [""]
-    if not part or others or part in _MEASURED or "reward/mean" in names:
+    other_words = not _OTHER_PARTS.isdisjoint(words_of(part))
+    if not part or others or other_words or "eval/reward" in names:
         return rows, []
     renamed = [{"reward/mean" if name == part else name: value for name, value in row.items()} for row in rows]
     return renamed, [f"{part.partition('/')[2]} is the only reward: it is taken for the whole of it"]

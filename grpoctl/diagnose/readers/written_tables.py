@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, count, pairwise
 
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of
 
@@ -296,7 +295,7 @@ def _runs_by_name(labels: Sequence[str], words: Sequence[frozenset[str]]) -> _Ru
     named = [not said.isdisjoint(_BY_REWARDS) for said in words]
     before = [any(named) and not by and not said.isdisjoint(_UNTRAINED) for by, said in zip(named, words, strict=True)]
     spans = [(0, 0) if untrained else None for untrained in before]
-    called = Counter[str]()
+    called: set[str] = set()
     runs: list[_Run] = []
     start: int | None = None
     for at, label in enumerate(labels):
@@ -305,8 +304,9 @@ def _runs_by_name(labels: Sequence[str], words: Sequence[frozenset[str]]) -> _Ru
         if before[at] or is_total or (any(named) and not named[at]):
             continue
         name = " ".join(label.split())[:_LONGEST] or f"row {at + 1}"
-        called[name] += 1
-        name = name if called[name] == 1 else f"{name} #{called[name]}"
+        numbered = (f"{name} #{number}" for number in count(2))
+        name = next(one for one in chain([name], numbered) if one not in called)
+        called.add(name)
         places = frozenset({at} if start is None else {start, at})
         runs.append(_Run(name=name, spans=spans, places=places, began=start is not None))
     return _Runs(found=runs, by_name=True)

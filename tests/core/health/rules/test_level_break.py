@@ -141,6 +141,7 @@ def test_evaluations_that_lost_half_of_their_best() -> None:
         ("eval/reward", [0.1, 0.5, 0.1, 0.1, 0.1, 0.1]),  # a spike
         ("reward/mean", [0.3, 0.3, 0.3, 0.3, 0.3, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1]),  # eleven rewards
         ("reward/mean", [-0.3] * 6 + [-0.9] * 6),
+        ("reward/mean", [0.0, 0.1, 0.1, 0.0, 0.1, 0.3, 0.0, 0.0, 0.4, 0.4, 0.5, 0.5, 0.5, 0.4, 0.3, 0.3, 0.1]),  # noise
         ("reward/mean", [0.1] * 6 + [0.5] * 6),
     ],
 )
@@ -152,3 +153,13 @@ def test_a_run_of_ours_has_limits_for_it() -> None:
     course = foreign("eval/reward", [0.3] * 6 + [0.05] * 6)
     assert lost_level(course)
     assert lost_level(replace(course, stages={"grpo": "grpo"})) == ()
+
+
+def test_evaluations_that_hold_say_that_prompts_got_harder() -> None:
+    rewards = foreign("reward/mean", [0.8] * 10 + [0.6] * 10 + [0.3] * 10)
+    assert lost_level(rewards)
+    held = [
+        {**row, **({"eval/reward": 0.3 + (row["step"] or 0) / 100} if (row["step"] or 0) % 5 == 0 else {})}
+        for row in rewards.rows
+    ]
+    assert lost_level(Case(rows=held)) == ()

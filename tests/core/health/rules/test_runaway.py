@@ -212,3 +212,9 @@ def test_a_policy_that_draws_any_token(entropy: list[float], found: bool) -> Non
         assert (finding.id, finding.severity, finding.confidence) == ("policy-collapse", "warning", "strong")
         assert random_policy(Case(rows=rows, stages={"grpo": "grpo"})) is None
         assert random_policy(Case(rows=rows, settings=Settings(factor="token"))) is None
+
+
+def test_an_entropy_that_grows_with_the_reward_is_of_something_else() -> None:
+    rows = [{"step": float(step), "entropy": 1.0 + step / 2, "reward/mean": step / 20} for step in range(1, 21)]
+    assert random_policy(Case(rows=rows)) is None
+    assert random_policy(Case(rows=[{**row, "reward/mean": 0.1} for row in rows])) is not None

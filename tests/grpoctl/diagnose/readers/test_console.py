@@ -482,6 +482,23 @@ def test_dictionaries_that_name_their_run_are_of_several(tmp_path: Path) -> None
     told = [(one.run, [row["reward/mean"] for row in one.case.rows]) for one in (found, *found.further)]
     assert told == [("7", [0.7] * 3), ("8", [0.8] * 3)]
     assert not any("seed" in note for note in found.notes)
+    many = "".join(line.format(seed=seed, step=step, reward=seed / 10) for step in range(1, 16) for seed in (7, 8))
+    file.write_text(many + '{"step": 15, "final": 1, "reward": 0.1}\n')
+    with_total = READER.read(Source(name=str(file), path=file))
+    assert ([len(one.case.rows) for one in (with_total, *with_total.further)]) == [15, 15]
+    assert "1 dictionaries that name no run or no step are left out" in with_total.notes
     file.write_text("".join(line.format(seed=step, step=step, reward=0.5) for step in (1, 2, 3)))  # of each its own
     single = READER.read(Source(name=str(file), path=file))
     assert (len(single.case.rows), single.run, single.further) == (3, "", ())
+
+
+def test_a_mean_of_neighbours_is_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from grpoctl.diagnose.readers import console
+
+    monkeypatch.setattr(console, "_KEPT", 10)
+    file = tmp_path / "train.jsonl"
+    lines = [f'{{"seed": {seed}, "step": {step}, "reward": {seed / 10}}}\n' for step in range(1, 31) for seed in (2, 8)]
+    file.write_text("".join(lines))
+    found = READER.read(Source(name=str(file), path=file))
+    for one, reward in zip((found, *found.further), (0.2, 0.8), strict=True):
+        assert [row["reward/mean"] for row in one.case.rows] == pytest.approx([reward] * len(one.case.rows))

@@ -113,7 +113,13 @@ def seeds(first: str, second: str, *, steps: int = 3) -> str:
 
 def test_what_does_not_tell_runs_apart(tmp_path: Path) -> None:
     assert len(read(tmp_path, seeds("a", "b")).further) == 1
-    assert read(tmp_path, seeds("policy", "base")).further == ()  # which does not learn
+    trained = read(tmp_path, seeds("grpo", "base_model"))
+    assert ([row["reward/mean"] for row in trained.case.rows], trained.further) == ([0.25] * 3, ())
+    assert "base_model is left out: by its name it is not trained" in trained.notes
+    assert read(tmp_path, seeds("train", "eval")).further == ()  # splits of one run
+    assert len(read(tmp_path, seeds("train-1", "train-2")).further) == 1
+    assert len(read(tmp_path, seeds("v1 v1", "v1")).further) == 1
+    assert len(read(tmp_path, seeds("bert-base", "roberta")).further) == 1  # which may be trained
     resumed = "".join(f"{step},a,0.5\n" for step in range(1, 6)) + "".join(f"{step},b,0.5\n" for step in range(5, 11))
     assert read(tmp_path, "step,run,reward\n" + resumed).further == ()  # one step of both
     samples = "".join(f"{step},{step * 10 + at},0.5\n" for step in (1, 2, 3) for at in (1, 2))
@@ -135,6 +141,15 @@ def test_a_run_of_which_no_metric_is_known_costs_no_other(tmp_path: Path) -> Non
     assert (read(tmp_path, lines).run, read(tmp_path, lines).further) == ("b", ())
     with pytest.raises(SpecError, match="no metric is known"):
         read(tmp_path, lines.replace("reward", "fan"))
+
+
+def test_a_run_that_tells_nothing_yet_is_left_out(tmp_path: Path) -> None:
+    panel = read(tmp_path, "Step,a - reward,b - reward\n1,0.2,\n2,0.3,\n")
+    assert ([one.run for one in (panel, *panel.further)], panel.notes[-1]) == (
+        ["a"], "b is left out: no metric of it is known"
+    )  # fmt: skip
+    empty = read(tmp_path, "step,run,reward\n1,a,0.5\n1,b,\n2,a,0.5\n2,b,\n")
+    assert (empty.run, empty.further) == ("a", ())
 
 
 def test_a_column_of_one_run_may_be_mapped(tmp_path: Path) -> None:

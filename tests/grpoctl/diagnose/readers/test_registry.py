@@ -216,6 +216,8 @@ def test_the_only_reward_is_the_whole_of_it(tmp_path: Path) -> None:
     assert reward("step,reach_reward,kl\n1,0.25,0.1\n2,0.5,0.1\n") == 0.25
     assert reward("step,reach_reward,grasp_reward\n1,0.25,0.1\n2,0.5,0.1\n") is None  # which are its parts
     assert reward("step,reach_reward,reward\n1,0.25,0.75\n2,0.5,0.75\n") == 0.75
+    assert reward("step,length_penalty_reward,kl\n1,-0.1,0.1\n2,-0.5,0.1\n") is None
+    assert reward("step,reach_reward,eval_reward\n1,0.25,0.1\n2,0.5,0.2\n") is None  # a log tells another
     assert reward("step,accuracy\n1,0.25\n2,0.5\n") is None  # as like as not an evaluation
 
 
