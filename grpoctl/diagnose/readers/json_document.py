@@ -18,7 +18,7 @@ from grpoctl.diagnose.readers.attempts import newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.log_settings import stated_settings
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, run_named
-from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, are_slices, read_each, words_of
+from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, are_slices, read_each
 from grpoctl.diagnose.readers.text import head, unpacked
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, flat_numbers, is_entry, number
 
@@ -130,7 +130,7 @@ def _named_parts(document: Any) -> list[tuple[str, Any]]:
     parts = {name: part for name, part in document.items() if name not in _SETTINGS and isinstance(part, dict | list)}
     if len(parts) == 1:
         return _named_parts(next(iter(parts.values())))
-    is_part = any(not _PARTS.isdisjoint(words_of(name)) for name in parts)
+    is_part = any(not _PARTS.isdisjoint(re.findall(r"[^\W\d_]+", name.lower())) for name in parts)
     return [] if is_part else list(parts.items())
 
 

@@ -155,6 +155,7 @@ def test_a_document_of_several_runs_is_each_of_them(document: Any, tmp_path: Pat
     [
         {"train": course(0.25), "eval": course(0.5)},  # of one run
         {"epoch_1": course(0.25), "epoch_2": course(0.5)},
+        {"rank0": course(0.25), "rank1": course(0.5)},
         {"log": course(0.25), "samples": course(0.5)},
         {"log": course(0.25), "rewards": [{"step": step, "reward": 0.5} for step in (1, 2)]},  # told again
         {"first": course(0.25), "second": [{"step": step, "reward": 0.5, "kl": 0.1} for step in (4, 5)]},  # goes on
