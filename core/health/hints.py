@@ -20,7 +20,7 @@ from core.health.examine import Rule, asked
 from core.health.finding import Decider, Finding
 from core.health.rules.reward_parts import is_answer, parts_of
 from core.health.statistics import sample_sd, series, thirds, trend
-from core.health.steps import held_out_rose, learns_from_samples, number, spread, values_of
+from core.health.steps import best_and_last_level, held_out_rose, learns_from_samples, number, spread, values_of
 
 FEW, MANY = 6, 12  # rows: of fewer than the first the ends are single rows, from the second on there are levels
 CLEAR = 3.0  # standard errors
@@ -132,10 +132,8 @@ def _best_and_last(values: Sequence[float]) -> tuple[float, float, bool]:
     falls = len(since) > 2 and all(b < a for a, b in pairwise(since)) and since[-2] <= FALLEN * single
     if len(values) < MANY and falls and since[-1] <= NOTHING * single:
         return single, since[-1], True
-    width = max(2, len(values) // 6)
-    best = max((values[at : at + width] for at in range(0, len(values) - width + 1, width)), key=fmean)
-    last = values[-width:]
-    error = math.sqrt(((sample_sd(best) or 0.0) ** 2 + (sample_sd(last) or 0.0) ** 2) / width)
+    best, last = best_and_last_level(values)
+    error = math.sqrt(((sample_sd(best) or 0.0) ** 2 + (sample_sd(last) or 0.0) ** 2) / len(last))
     return fmean(best), fmean(last), fmean(best) - fmean(last) > CLEAR * error
 
 

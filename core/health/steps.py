@@ -54,6 +54,13 @@ def ends_of(rows: Sequence[Row], metric: str, *, least: int) -> tuple[list[float
     return (values[:part], values[-part:]) if len(values) >= least else ([], [])
 
 
+def best_and_last_level(values: Sequence[float]) -> tuple[Sequence[float], Sequence[float]]:
+    """The best and the last of the levels that a sixth of the values make, two at least."""
+    width = max(2, len(values) // 6)
+    levels = (values[at : at + width] for at in range(0, len(values) - width + 1, width))
+    return max(levels, key=fmean), values[-width:]
+
+
 OF_SAMPLES = (
     "reward/", "rewards/", "groups/", "completions/", "advantage/", "kl", "policy/", "sampler/", "rollout/",
     "eval/reward",

@@ -17,7 +17,7 @@ from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut
 from core.health.rules.learning_rate import sampler_at_fault, too_large
 from core.health.rules.policy_collapse import policy_collapse
-from core.health.steps import acted, drew, spread, values_of
+from core.health.steps import acted, best_and_last_level, drew, spread, values_of
 
 WINDOW = 10  # steps: the level before is of so many, and what came with the break came within so many
 FEW = 5  # steps on either side: fewer show no level
@@ -74,7 +74,7 @@ def level_break(case: Case) -> Sequence[Finding]:
 
 
 LEFT, STILL = 0.5, 2 / 3  # of the best level is left at most: on average, and on any row
-WIDTH, SURE_ROWS = 6, 12  # levels are of a sixth of the rows each; rows
+SURE_ROWS = 12
 FEWEST = {"eval/reward": 6, "reward/mean": SURE_ROWS}  # that show levels
 
 
@@ -86,11 +86,9 @@ def lost_level(case: Case) -> Sequence[Finding]:
     values = values_of(case.rows if metric == "eval/reward" else case.stage_rows, metric)
     if case.stages or len(values) < FEWEST[metric] or min(values) < 0:
         return ()
-    width = max(2, len(values) // WIDTH)
-    best = max((values[at : at + width] for at in range(0, len(values) - width + 1, width)), key=fmean)
-    last = values[-width:]
+    best, last = best_and_last_level(values)
     noise = math.sqrt(fmean((b - a) ** 2 / 2 for a, b in pairwise(values)))  # of a row, whatever the course
-    error = noise * math.sqrt(2 / width)
+    error = noise * math.sqrt(2 / len(last))
     gone = fmean(last) <= LEFT * fmean(best) and max(last) <= STILL * fmean(best)
     if not gone or fmean(best) - fmean(last) <= CLEAR * error:
         return ()

@@ -156,7 +156,7 @@ class _Console:
         notes += _not_there(source, log)
         form = _form_of(log)
         notes += _told_twice(log) if form == "stretches" else []
-        logged, runs, of_none = _of_run(log.logged[form], run) if form == "dictionary" else _of_tables(log, form)
+        logged, runs, of_none = _of_run(log, form, run)
         notes += of_none
         averaged, total = log.averaged[form], log.parser.total
         logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged, source, total)
@@ -285,12 +285,15 @@ def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
     )
 
 
-def _of_run(logged: list[Logged], asked: str | None) -> tuple[list[Logged], list[str], list[str]]:
-    """The dictionaries of a run, by default the first, the names of all, and a note on those that are of none; all of
-    them and [] where it is one run.
+def _of_run(log: _Log, form: Form, asked: str | None) -> tuple[list[Logged], list[str], list[str]]:
+    """The rows of a run, by default the first, the names of all, and a note on rows of none; all and [] of one run.
 
-    Several runs: nearly all dictionaries name theirs and its step, and those of several are of one step.
+    Of tables the parser has chosen already. Several runs of dictionaries: nearly all name theirs and its step, and
+    those of several are of one step.
     """
+    logged = log.logged[form]
+    if form != "dictionary":
+        return logged, log.parser.runs, []
     steps: dict[str, list[int]] = {}
     for entry in logged:
         if entry.run and entry.step is not None:
@@ -301,11 +304,6 @@ def _of_run(logged: list[Logged], asked: str | None) -> tuple[list[Logged], list
     run = asked or next(iter(steps))
     notes = [f"{left} dictionaries that name no run or no step are left out"] if left else []
     return [entry for entry in logged if entry.run == run and entry.step is not None], list(steps), notes
-
-
-def _of_tables(log: _Log, form: Form) -> tuple[list[Logged], list[str], list[str]]:
-    """The rows of the run that the parser was asked for, and the names of those that its tables are of."""
-    return log.logged[form], log.parser.runs, []
 
 
 def _mean_of(rows: Sequence[Logged]) -> Logged:

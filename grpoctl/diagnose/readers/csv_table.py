@@ -91,9 +91,9 @@ class _Csv:
         if not several:
             _check_columns(source, table.path, table.header)
         names = _metrics_of_columns(table, source)
-        if not table.rows or (several and not any(set(row) - {*_MARKS} for row in _values(table, names))):
+        rows, more = _rows(table, names) if table.rows else ([], [])
+        if several and not any(row.keys() - {*_MARKS} for row in rows):
             raise NoMetricError("tells nothing", file=table.path)
-        rows, more = _rows(table, names)
         if lost := _rounded_away(rows):
             rows = [{name: value for name, value in row.items() if value != 0 or name not in lost} for row in rows]
             more.append(f"a {' or '.join(lost)} of 0 may be a small one: the table's numbers are rounded")

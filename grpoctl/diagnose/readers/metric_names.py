@@ -307,7 +307,10 @@ RUNS = frozenset({  # what tells runs apart, where rows of several stand in one 
     "arm", "condition", "model", "model_name", "config",
 })  # fmt: skip
 _LONGEST_RUN = 200  # characters of its name
-SPLITS = frozenset({"train", "training", "eval", "evaluation", "val", "valid", "validation", "test", "dev", "held-out"})
+SPLITS = frozenset(
+    {"train", "training", "eval", "evaluation", "val", "valid", "validation", "test", "dev", "held", "out"}
+)
+TOTALS = frozenset({"all", "total", "overall", "mean", "average", "avg"})  # of slices, or of runs
 # What says that a row is of TRL's GRPO trainer, and not of some other one that Hugging Face's Trainer drives.
 OF_GRPO = [theirs for theirs, ours in _TRL.items() if ours in ("groups/dead", "completions/length")]
 _OLDER = ("completion_length", "clip_ratio")  # versions whose reward_std is inside groups

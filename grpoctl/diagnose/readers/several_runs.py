@@ -13,14 +13,13 @@ from itertools import count
 
 from core.errors import SpecError
 from grpoctl.diagnose.readers.base import Reading
-from grpoctl.diagnose.readers.metric_names import SPLITS
+from grpoctl.diagnose.readers.metric_names import SPLITS, TOTALS
 
 MOST_RUNS = 8  # of one file that are read
 SHARED = 0.5  # of a run's rows, at least, are of a step that another one tells, too: a resumed run hardly overlaps
 _FEWEST_ROWS = 2  # of each run: names of which each has one row number the rows
 _NO_LEARNERS = frozenset({"base", "baseline", "reference", "ref", "teacher", "judge", "opponent"})
 _OF_NO_KIND = frozenset({"model", "policy", "sft", "init", "initial", "the", "untrained"})
-_TOTALS = frozenset({"all", "total", "overall", "mean", "average", "avg"})
 _LONGEST_NAME = 60  # characters
 
 
@@ -42,7 +41,7 @@ def are_slices(names: Sequence[str]) -> bool:
     words = [frozenset(words_of(name)) for name in names]
     without = {said - SPLITS for said in words}
     by_split = any(said & SPLITS for said in words) and len(without) < len(words)
-    return by_split or any(said and said <= _TOTALS for said in words)
+    return by_split or any(said and said <= TOTALS for said in words)
 
 
 def words_of(name: str) -> list[str]:

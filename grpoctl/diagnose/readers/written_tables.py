@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, pairwise
 
-from grpoctl.diagnose.readers.metric_names import STEPS, name_of
+from grpoctl.diagnose.readers.metric_names import STEPS, TOTALS, name_of
 
 Cells = dict[str, float | None]
 
@@ -59,7 +59,7 @@ _STAGES = _BEFORE | {
 }  # fmt: skip
 _UNTRAINED = frozenset({"base", "baseline", "sft", "untrained", "pretrained", "start"})
 _BY_REWARDS = frozenset({"grpo", "rl", "ppo", "dapo", "gspo", "rloo", "rlvr", "rft", "dpo", "reinforce"})
-_TOTALS = frozenset({"mean", "average", "avg", "total", "overall", "std", "all"})
+_TOTALS = TOTALS | {"std"}
 _FEW_WORDS = 4  # of a stage's label
 _STAGE_WORDS = frozenset({
     "start", "starting", "early", "begin", "beginning", "initial", "initially", "first", "before", "mid", "middle",

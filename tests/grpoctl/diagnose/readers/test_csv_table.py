@@ -164,7 +164,7 @@ def test_a_column_of_one_run_may_be_mapped(tmp_path: Path) -> None:
     assert [row["kl"] for row in chosen.case.rows] == [8.0] * 3
 
 
-@pytest.mark.parametrize("slices", [("math", "all"), ("grpo-train", "grpo-eval")])
+@pytest.mark.parametrize("slices", [("math", "all"), ("grpo-train", "grpo-eval"), ("train", "held-out")])
 def test_slices_of_a_panel_are_no_runs(slices: tuple[str, str], tmp_path: Path) -> None:
     text = f"Step,{slices[0]} - reward,{slices[1]} - reward\n1,0.5,0.25\n"
     assert read(tmp_path, text).further == ()
