@@ -1,12 +1,14 @@
 """What a reader is: it says whether a source is its own, and makes a case of it. And which values it may give a metric:
 no share outside 0 to 1, no negative count or deviation. A CSV is refused for such a value, since it can be mended by
-hand; of any other source the value is left out. The list of readers is in registry.py.
+hand; of any other source the value is left out. And which NaN says that nothing was logged. The list of readers is in
+registry.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -27,6 +29,10 @@ _NOT_NEGATIVE = (
     "sampler/prob_gap", "sampler/prob_gap_max",
 )  # fmt: skip
 _DEVIATIONS = ("/std", "_std", "/std_all", "_se", "logprob_gap", "logprob_gap_max")
+# What is no number once a weight is none, and what is none once a reward is.
+_WEIGHTS = ("loss", "policy/", "grad_norm", "kl", "entropy", "sampler/", "rollout/logprob_gap", "advantage/")
+_EARNED = ("reward/", "rewards/", "advantage/", "loss", "policy/loss", "grad_norm")
+NOT_LOGGED = "NaN on {} of {} rows is taken for nothing: no metric of its kind is logged there"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,6 +121,47 @@ def impossible(metric: str, value: float) -> str | None:
         return f"a share is between 0 and 1{hint}"
     signless = unit in ("count", "tokens") or metric in _NOT_NEGATIVE or metric.endswith(_DEVIATIONS)
     return "it cannot be negative" if signless and value < 0 else None
+
+
+def without_absent(rows: Sequence[dict[str, float | None]]) -> tuple[Sequence[dict[str, float | None]], list[str]]:
+    """The rows without the NaN that a table has where nothing was logged, as pandas writes it, and a note if there is.
+
+    A metric's kind are those that have numbers on most of the rows where it has one. A NaN is nothing where no metric
+    of its kind has a number on that row, and other metrics have. Without others: where the kind has numbers again
+    later, and neither a weight nor a reward that is NaN makes all of it NaN.
+    """
+    if not any(None in row.values() for row in rows):
+        return rows, []
+    told = [frozenset(name for name, value in row.items() if value is not None) for row in rows]
+    last = {name: at for at, names in enumerate(told) for name in names}
+    kinds = {name: _kind(name, Counter(told)) for name in last}
+
+    def is_absent(name: str, at: int) -> bool:
+        kind = kinds.get(name, frozenset())
+        if not kind or kind & told[at]:
+            return False
+        return bool(told[at]) or (at < last[name] and not any(_all_of(kind, made) for made in (_WEIGHTS, _EARNED)))
+
+    logged = [
+        {name: value for name, value in row.items() if value is not None or not is_absent(name, at)}
+        for at, row in enumerate(rows)
+    ]
+    fewer = sum(len(row) < len(whole) for row, whole in zip(logged, rows, strict=True))
+    return logged, [NOT_LOGGED.format(fewer, len(rows))] if fewer else []
+
+
+def _kind(metric: str, rows: Counter[frozenset[str]]) -> frozenset[str]:
+    """The metrics that are told on most rows where this one is."""
+    with_it = [(names, count) for names, count in rows.items() if metric in names]
+    beside = Counter[str]()
+    for names, count in with_it:
+        beside.update(dict.fromkeys(names, count))
+    most = sum(count for _, count in with_it) / 2
+    return frozenset(name for name, count in beside.items() if count > most)
+
+
+def _all_of(metrics: Iterable[str], beginnings: tuple[str, ...]) -> bool:
+    return all(name.startswith(beginnings) for name in metrics)
 
 
 def _has_bounds(metric: str) -> bool:

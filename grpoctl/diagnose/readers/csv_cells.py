@@ -20,7 +20,7 @@ from pathlib import Path
 
 from core.errors import SpecError
 from grpoctl.diagnose.readers.base import Source
-from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, name_of
+from grpoctl.diagnose.readers.metric_names import ONE_VALUE, RUNS, STEPS, is_setting, name_of, split_named
 from grpoctl.diagnose.readers.several_runs import NoMetricError, are_runs, are_slices
 from grpoctl.diagnose.readers.text import LONGEST, head, is_text, text_lines
 from grpoctl.files import storage_errors
@@ -38,12 +38,9 @@ _LONG_CELL = 40  # characters of a cell that an error shows
 _PERCENT = re.compile(r"(.+?)\s*[%\uff05]")
 _TAG = re.compile(r"(?:.*-)?tag-(.+?)\.csv(?:\.gz)?", re.IGNORECASE)  # TensorBoard's download: run-RUN-tag-TAG.csv
 _OF_ONE_TAG = ["wall time", "step", "value"]
+_OF_A_RUN = frozenset({"status", "state", "duration", "runtime", "start_time", "end_time", "created", "created_at"})
+_RUN_NAMES = ("name", "run_name", "run", "run_id", "run_uuid", "id")  # in a table with a row for each run
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+\s*%?")
-_LONG = (  # columns of a table with a line for each value: the metric's name, its step, the value
-    ("metric", "metric_name", "tag", "key", "variable"),
-    STEPS,
-    ("value", "metric_value"),
-)
 _OF_TIME = re.compile(r"(?:relative_|wall_?)?time(?:_\(.*\))?|_?timestamp|_runtime")
 _LONGEST_LIST = 200  # characters
 
@@ -64,7 +61,7 @@ def tables_by_run(table: Table, source: Source) -> list[tuple[str, Table]]:
     """
     if (runs := _several_runs_of(table.header)) and source.columns.keys().isdisjoint(table.header):
         return [(run, _columns_of(table, run)) for run in runs]
-    columns = [at for at in _run_columns(table) if table.header[at] not in source.columns]
+    columns = [at for at in _run_columns(table) or _names_of_rows(table) if table.header[at] not in source.columns]
     if not columns:
         return [("", table)]
     kept = [place for place in range(len(table.header)) if place not in columns]
@@ -110,6 +107,18 @@ def _run_columns(table: Table) -> list[int]:
     return several if are_runs(steps) else []
 
 
+def _names_of_rows(table: Table) -> list[int]:
+    """The column that names the run of each row, in a dashboard's table of runs: it says what became of each, too."""
+    named = [plain(column) for column in table.header]
+    if len(table.rows) < 2 or _OF_A_RUN.isdisjoint(named):
+        return []
+    for name in _RUN_NAMES:
+        told = {cells[named.index(name)].strip() for _, cells in table.rows} if name in named else set()
+        if len(told) == len(table.rows) and not any(cell.lower() in EMPTY or number(cell) is not None for cell in told):
+            return [named.index(name)]
+    return []
+
+
 def _rows_by(table: Table, columns: Sequence[int]) -> dict[str, list[tuple[int, list[str]]]]:
     """The rows by what they say in some columns."""
     rows: dict[str, list[tuple[int, list[str]]]] = {}
@@ -132,6 +141,7 @@ def _of_long(table: Table, source: Source, notes: list[str]) -> Table:
     if not is_long(table.header) or not source.columns.keys().isdisjoint(table.header):
         return table
     named, numbered, valued = _places(table.header)
+    table = _with_splits(table, named)
     _refuse_several(table, named, numbered, valued)
     known = [row for row in table.rows if name_of(row[1][named].strip()) or row[1][named].strip() in source.columns]
     if not known:
@@ -155,26 +165,43 @@ def _of_long(table: Table, source: Source, notes: list[str]) -> Table:
     steps = list(by_step)
     if all(isinstance(step, int) for step in steps):  # the lines are one metric after another
         steps.sort()
+    set_by = [at for at, column in enumerate(table.header) if is_setting(column)]
+    settings = [known[0][1][at] for at in set_by]
     rows = [
-        (by_step[step][0], [str(step), *(by_step[step][1].get(metric, "") for metric in metrics)]) for step in steps
+        (by_step[step][0], [str(step), *(by_step[step][1].get(metric, "") for metric in metrics), *settings])
+        for step in steps
     ]
-    return replace(table, header=[STEP, *metrics], rows=rows)
+    return replace(table, header=[STEP, *metrics, *(table.header[at] for at in set_by)], rows=rows)
+
+
+def _with_splits(table: Table, named: int) -> Table:
+    """The long table with `eval/` and the like before a metric's name, where another column tells the split of each."""
+    for place in range(len(table.header)):
+        told = {cells[place] for _, cells in table.rows}
+        if place == named or len(told) < 2 or not all(map(split_named, told)):
+            continue
+        rows = []
+        for line, cells in table.rows:
+            name = f"{split_named(cells[place])}/{cells[named]}"
+            rows.append((line, [{named: name, place: ""}.get(at, cell) for at, cell in enumerate(cells)]))
+        return replace(table, rows=rows)
+    return table
 
 
 def is_long(columns: Sequence[str]) -> bool:
     """Whether a table of these columns has a line for each value: a name, a step, a value, no metric beside them."""
     named = {*map(plain, columns)}
-    if any(named.isdisjoint(names) for names in _LONG):
+    if any(named.isdisjoint(names) for names in ONE_VALUE):
         return False
     places = _places(columns)
     beside = [column for at, column in enumerate(columns) if at not in places and not numbers_rows(column)]
-    return all(name_of(column) is None for column in beside)
+    return all(name_of(column) is None or is_setting(column) for column in beside)
 
 
 def _places(columns: Sequence[str]) -> list[int]:
     """Where a long table has the metric's name, its step (of several counts the first of STEPS), the value."""
     named = [plain(column) for column in columns]
-    return [named.index(next(name for name in names if name in named)) for names in _LONG]
+    return [named.index(next(name for name in names if name in named)) for names in ONE_VALUE]
 
 
 def _refuse_several(table: Table, named: int, numbered: int, valued: int) -> None:

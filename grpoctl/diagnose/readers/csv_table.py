@@ -10,16 +10,17 @@ import difflib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from core.errors import GrpoError, SpecError
-from core.health.case import Case
+from core.health.case import Case, Settings
 from core.health.finding import StepTable
 from grpoctl.diagnose.readers.attempts import COUNTS, newest_attempt
-from grpoctl.diagnose.readers.base import SOME_WRONG, TOO_SMALL, Reading, Source, impossible
+from grpoctl.diagnose.readers.base import SOME_WRONG, TOO_SMALL, Reading, Source, impossible, without_absent
 from grpoctl.diagnose.readers.csv_cells import (
     EMPTY,
     NUMBERS_ROWS,
@@ -39,6 +40,7 @@ from grpoctl.diagnose.readers.csv_cells import (
     tables_by_run,
     whole,
 )
+from grpoctl.diagnose.readers.log_settings import stated_settings
 from grpoctl.diagnose.readers.metric_names import in_our_sense, metrics_of, name_of
 from grpoctl.diagnose.readers.several_runs import NoMetricError, read_each
 from grpoctl.diagnose.readers.trainer_log import bounded_by, slices_of, span_of
@@ -114,9 +116,8 @@ class _Csv:
         span = span_of(rows)
         if span > 1:
             more.append(f"rows are {span} steps apart: each is taken for the mean of so many")
-        return Reading(
-            case=Case(rows=rows, averaged_over=span), kind=self.name, source=str(table.path), notes=(*more, *notes)
-        )
+        case = Case(rows=rows, averaged_over=span, settings=Settings.stated(_settings(table, names)))
+        return Reading(case=case, kind=self.name, source=str(table.path), notes=(*more, *notes))
 
 
 READER = _Csv()
@@ -169,6 +170,17 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     return names
 
 
+def _settings(table: Table, metrics: Collection[str]) -> dict[str, Any]:
+    """What columns say of the configuration: those that are no metric and have one number in all rows."""
+    stated: dict[str, float] = {}
+    for place, column in enumerate(table.header):
+        told = {cells[place].strip() for _, cells in table.rows}
+        value = number(told.pop()) if len(told) == 1 else None
+        if value is not None and math.isfinite(value) and (column not in metrics or len(table.rows) == 1):
+            stated[re.split(r"[./]", plain(column))[-1]] = int(value) if value.is_integer() else value
+    return stated_settings(stated)
+
+
 def _may_be(table: Table, column: str, metric: str | None, percent: frozenset[int]) -> bool:
     """Whether the column's numbers are ones that the metric may have: a count of dead groups is no share of them.
 
@@ -177,7 +189,8 @@ def _may_be(table: Table, column: str, metric: str | None, percent: frozenset[in
     if metric is None:
         return True
     place = table.header.index(column)
-    numbers = [value for _, cells in table.rows if (value := number(cells[place].strip())) is not None]
+    told = [number(cells[place].strip()) for _, cells in table.rows]
+    numbers = [value for value in told if value is not None and not math.isnan(value)]
     ours = [in_our_sense(column, value / 100 if place in percent else value) for value in numbers]
     return sum(impossible(metric, value) is not None for value in ours) <= SOME_WRONG * len(ours)
 
@@ -193,7 +206,7 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     """The newest attempt's rows by step, and what was taken for granted. Of what comes twice the last stands."""
     numbering = next((column for column, metric in names.items() if metric == STEP), None)
     steps, how = _own_steps(table) if numbering is None else _mapped_steps(table, numbering)
-    rows = _values(table, names)
+    rows, absent = _values(table, names)
     counts_from_0 = steps[0] == 0 and "update" in rows[0]
     if counts_from_0:  # ours have evaluations before the first update there, and nothing else
         steps = [step + 1 for step in steps]
@@ -209,7 +222,7 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
         steps = list(range(1, len(rows) + 1))
         how += ", which begins again: a row is counted as one step" if begins_again else ""
     by_step = _by_step(steps, rows)
-    notes = [how, *(["the table counts from 0: its first row is step 1"] if counts_from_0 else []), *attempts]
+    notes = [how, *absent, *(["the table counts from 0: its first row is step 1"] if counts_from_0 else []), *attempts]
     if len(by_step) < len(rows):
         notes.append(f"{len(rows) - len(by_step)} rows repeat a step: of what both tell the last one stands")
     if "update" not in names.values():
@@ -217,8 +230,8 @@ def _rows(table: Table, names: Mapping[str, str]) -> tuple[StepTable, list[str]]
     return [by_step[step] for step in sorted(by_step)], notes
 
 
-def _values(table: Table, names: Mapping[str, str]) -> list[dict[str, float | None]]:
-    """The metrics of each row, in their order."""
+def _values(table: Table, names: Mapping[str, str]) -> tuple[list[dict[str, float | None]], list[str]]:
+    """The metrics of each row, in their order, and a note on NaN where nothing was logged."""
     places = [(table.header.index(column), metric) for column, metric in names.items() if metric != STEP]
     rows: list[dict[str, float | None]] = []
     percent = _in_percent(table)
@@ -226,11 +239,12 @@ def _values(table: Table, names: Mapping[str, str]) -> list[dict[str, float | No
         values = {
             metric: _value(cells[place], table, (line, place), metric, percent=percent) for place, metric in places
         }
-        row = {metric: value for metric, (known, value) in values.items() if known}
+        rows.append({metric: value for metric, (known, value) in values.items() if known})
+    told, absent = without_absent(rows)
+    for row in told:
         if any(not metric.startswith("eval/") for metric in row):
             row.setdefault("update", 1.0)
-        rows.append(row | bounded_by(row, slices_of(row)))
-    return rows
+    return [row | bounded_by(row, slices_of(row)) for row in told], absent
 
 
 def _counts(table: Table) -> list[dict[str, float | None]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from core.errors import GrpoError
 from grpoctl.diagnose.readers.attempts import newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.log_settings import stated_settings
-from grpoctl.diagnose.readers.metric_names import STEPS, name_of, run_named
+from grpoctl.diagnose.readers.metric_names import ONE_VALUE, STEPS, name_of, run_named
 from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, are_slices, read_each
 from grpoctl.diagnose.readers.text import head, unpacked
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, flat_numbers, is_entry, number
@@ -34,6 +34,7 @@ _PARTS = frozenset({  # words of what is a part of a run, or told twice
     "layer", "smoothed", "raw", "moving", "average", "best", "last", "first", "actor", "critic", "history", "domain",
     "ood", "step", "steps", "trajectories", "trajectory",
 })  # fmt: skip
+_CURVES = (("x", "step", "steps"), ("y", "value", "values"))  # of a curve's two lists
 _SETTINGS = ("config", "args", "arguments", "hyperparameters", "hparams", "settings", "training_args")
 
 
@@ -189,11 +190,14 @@ def _entries(document: Any) -> tuple[list[Entry], list[str]]:
 def _rows(document: Any) -> Iterator[dict[str, float]]:
     """Every row of the document as a flat mapping of numbers."""
     if isinstance(document, list):
-        yield from (dict(flat_numbers(row)) for row in document if isinstance(row, dict))
+        rows = [row for row in document if isinstance(row, dict)]
+        yield from _of_values(rows) or (dict(flat_numbers(row)) for row in rows)
     elif isinstance(document, dict):
         lists = {name: value for name, value in document.items() if isinstance(value, list)}
         numbered = {key: value for key, value in document.items() if key.isdigit() and isinstance(value, dict)}
-        if (history := _history(lists)) is not None:
+        if len(lists) == 1 and (told := _of_values(next(iter(lists.values())))):
+            yield from told
+        elif (history := _history(lists)) is not None:
             yield from (dict(flat_numbers(row)) for row in history)
         elif points := _points(document):
             yield from points
@@ -205,6 +209,20 @@ def _rows(document: Any) -> Iterator[dict[str, float]]:
         else:
             whole = dict(flat_numbers({name: value for name, value in document.items() if name not in _SETTINGS}))
             yield from _start_and_end(whole) or [whole]
+
+
+def _of_values(objects: Sequence[Any]) -> list[dict[str, float]]:
+    """The rows of a list with an object for each value: a metric's name, a step, the value; [] of any other list."""
+    rows: dict[float, dict[str, float]] = {}
+    for one in objects:
+        named = {name.lower(): value for name, value in one.items()} if isinstance(one, dict) else {}
+        name, step, value = (next((named[key] for key in keys if key in named), None) for keys in ONE_VALUE)
+        place, told = number(step), number(value)
+        if not isinstance(name, str) or any(is_entry([key]) for key in named):
+            return []
+        if place is not None and told is not None and is_entry([name]):
+            rows.setdefault(place, {"step": place})[name] = told
+    return [rows[place] for place in sorted(rows)]
 
 
 def _start_and_end(numbers: Mapping[str, float]) -> list[dict[str, float]]:
@@ -233,7 +251,10 @@ def _start_and_end(numbers: Mapping[str, float]) -> list[dict[str, float]]:
 
 
 def _points(document: Mapping[str, Any]) -> list[dict[str, float]]:
-    """The rows of metrics that are told one by one, `{NAME: [{"step": 1, "value": 0.5}, ...]}`, also under one key."""
+    """The rows of metrics that are told one by one, `{NAME: [{"step": 1, "value": 0.5}, ...]}`, also under one key.
+
+    Or `{NAME: {"x": [1, ...], "y": [0.5, ...]}}`.
+    """
     rows: dict[float, dict[str, float]] = {}
     parts = (("", document), *((f"{key}/", part) for key, part in document.items() if isinstance(part, dict)))
     curves: dict[str | None, tuple[str, list[tuple[float, float]]]] = {}
@@ -250,7 +271,11 @@ def _points(document: Mapping[str, Any]) -> list[dict[str, float]]:
 
 
 def _curve(points: object) -> Iterator[tuple[float, float]]:
-    """(step, value) of a list of points; nothing of anything else."""
+    """(step, value) of a list of points, or of two lists; nothing of anything else."""
+    if isinstance(points, dict):
+        x, y = (next((points[name] for name in names if name in points), None) for names in _CURVES)
+        if isinstance(x, list) and isinstance(y, list) and len(x) == len(y):
+            points = [{"step": step, "value": value} for step, value in zip(x, y, strict=True)]
     told = [point for point in points if isinstance(point, dict)] if isinstance(points, list) else []
     for point in told:
         step, value = number(point.get("step")), number(point.get("value"))

@@ -307,9 +307,16 @@ RUNS = frozenset({  # what tells runs apart, where rows of several stand in one 
     "arm", "condition", "model", "model_name", "config",
 })  # fmt: skip
 _LONGEST_RUN = 200  # characters of its name
+ONE_VALUE = (  # what a line, or an object, for each value has: the metric's name, its step, the value
+    ("metric", "metric_name", "metric.name", "metricname", "metric_key", "tag", "key", "variable", "name"),
+    STEPS,
+    ("value", "metric_value", "metric.value", "metricvalue"),
+)
+_OF_SETTINGS = re.compile(r"(?:.*\.)?(?:hparams|params|config)[./].*")  # run.hparams.beta, beside such a value
 SPLITS = frozenset(
     {"train", "training", "eval", "evaluation", "val", "valid", "validation", "test", "dev", "held", "out"}
 )
+_NAMES_A_SPLIT = frozenset({"subset", "split", "context", "phase", "set"})
 TOTALS = frozenset({"all", "total", "overall", "mean", "average", "avg"})  # of slices, or of runs
 # What says that a row is of TRL's GRPO trainer, and not of some other one that Hugging Face's Trainer drives.
 OF_GRPO = [theirs for theirs, ours in _TRL.items() if ours in ("groups/dead", "completions/length")]
@@ -344,6 +351,18 @@ def run_named(row: Mapping[str, object]) -> str:
     said = [value for name, value in row.items() if name.lower() in RUNS]
     names = [f"{value:g}" if isinstance(value, float) else str(value) for value in said if _is_name(value)]
     return ", ".join(names)[:_LONGEST_RUN]
+
+
+def is_setting(column: str) -> bool:
+    """Whether a column is of what a run was started with, by its name."""
+    return _OF_SETTINGS.fullmatch(column.lower()) is not None
+
+
+def split_named(text: str) -> str:
+    """The split that a cell names (`eval`, `{'subset': 'val'}`); "" where it says more, or nothing."""
+    words = re.findall(r"[^\W_]+", text.lower())
+    splits = [word for word in words if word in SPLITS]
+    return splits[-1] if splits and set(words) <= SPLITS | _NAMES_A_SPLIT else ""
 
 
 @lru_cache(maxsize=200_000)

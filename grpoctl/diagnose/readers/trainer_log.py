@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from core.health.case import Case, Notice, Sample, Settings
 from core.health.finding import StepTable
+from grpoctl.diagnose.readers.base import without_absent
 from grpoctl.diagnose.readers.metric_names import is_older, left_out, name_of, translated
 from grpoctl.diagnose.readers.trl_settings import ARGUMENTS_OF_GRPO, settings_of_arguments, settings_of_rows
 
@@ -123,13 +124,13 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     kept = [entry for entry in entries if _is_step(tuple(entry.cells))]
     arguments = settings_of_arguments(known.arguments or {})
     settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
-    rows = _rows(kept)
+    rows, absent = _rows(kept)
     if (known.arguments or {}).get("fp16") is True:
         rows = [_without_overflow(row) for row in rows]
     span = span_of(rows)
     if span == 1 and rows and rows[0].get("step") == 1 and rows[0].get("learning_rate") is not None:
         settings.setdefault("first_update_lr", rows[0]["learning_rate"])
-    notes = _notes(kept, span)
+    notes = [*_notes(kept, span), *absent]
     if rounded := _rounded(kept, rows):
         notes.append(f"{rounded} steps have rewards that are equal but for rounding: their groups are counted as dead")
     if not has_rewards(rows):
@@ -151,13 +152,13 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     return case, notes
 
 
-def _rows(entries: Sequence[Entry]) -> StepTable:
-    """One row a step: an evaluation's values stand in the row of its step."""
+def _rows(entries: Sequence[Entry]) -> tuple[StepTable, list[str]]:
+    """One row a step: an evaluation's values stand in the row of its step. And a note on NaN that says nothing."""
     names = set[str]().union(*(entry.cells for entry in entries))
     older = is_older(names)
     by_step: dict[int, dict[str, float | None]] = {}
-    for entry in entries:
-        metrics = translated(entry.cells, older=older)
+    told, absent = without_absent([translated(entry.cells, older=older) for entry in entries])
+    for entry, metrics in zip(entries, told, strict=True):
         trains, has_extremes, slices = _traits(tuple(metrics))
         if has_extremes or slices:
             metrics.update(bounded_by(metrics, slices))
@@ -172,7 +173,7 @@ def _rows(entries: Sequence[Entry]) -> StepTable:
     if "frac_reward_zero_std" in names or len(equal) == sum("reward/mean" in row for row in rows):
         for row in equal:  # of the others it is not known how many are dead, where TRL does not say so
             row["groups/dead"] = 1.0
-    return rows
+    return rows, absent
 
 
 def with_dead_groups(rows: StepTable, prompts: int | None) -> StepTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.health.finding import Row
-from grpoctl.diagnose.readers.base import impossible, without_impossible
+from grpoctl.diagnose.readers.base import impossible, without_absent, without_impossible
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,25 @@ def test_a_column_of_which_many_values_cannot_be_is_another_metrics() -> None:
     kept, notes = without_impossible(one_wrong)
     assert sum("completions/truncated" in row for row in kept) == 19
     assert notes[0].startswith("completions/truncated: 1 of 20 values left out")
+
+
+BOTH: dict[str, float | None] = {"reward/mean": 1.0, "kl": 0.1}
+NEITHER: dict[str, float | None] = {"reward/mean": None, "kl": None}
+
+
+@pytest.mark.parametrize(
+    ("rows", "kept"),
+    [
+        ([BOTH, NEITHER | {"eval/reward": 0.5}], [2, 1]),  # all of a kind is NaN and another metric is told
+        ([BOTH, BOTH | {"kl": None, "eval/reward": 0.5}], [2, 3]),  # one of the kind is a number: the other is none
+        ([BOTH, NEITHER, BOTH], [2, 0, 2]),  # nothing is told, and it goes on: no one cause makes both NaN
+        ([BOTH, NEITHER], [2, 2]),  # it does not go on
+        ([{"loss": 1.0, "kl": 0.1}, {"loss": None, "kl": None}, {"loss": 1.0, "kl": 0.1}], [2, 2, 2]),  # by a weight
+        ([{"loss": 1.0, "reward/mean": 0.1}, {"loss": None, "reward/mean": None}] * 2, [2, 2] * 2),  # by a reward
+        ([BOTH | {"kl": None}, BOTH | {"kl": None}], [2, 2]),  # never a number: for the rules to say
+    ],
+)
+def test_nan_that_says_nothing(rows: list[dict[str, float | None]], kept: list[int]) -> None:
+    logged, notes = without_absent(rows)
+    assert list(map(len, logged)) == kept
+    assert bool(notes) == (kept != list(map(len, rows)))

@@ -391,10 +391,63 @@ def test_lines_of_several_runs_are_not_made_one(tmp_path: Path) -> None:
     assert [(row["step"], row.get("eval/reward")) for row in found.further[0].case.rows] == [(0, 0.125), (20, None)]
     with pytest.raises(SpecError, match=r"has 2 runs \(a, b\): keep those of one \(run_name\)"):
         read(tmp_path, LONG + "b,eval/reward,0,0.25\n,eval/reward,20,0.25\n")  # whose is the last line?
-    split = "metric,split,step,value\nreward,train,1,0.5\nreward,eval,1,0.25\nkl,train,1,0.1\n"
-    with pytest.raises(SpecError, match=r"has 2 kinds of lines by split \(train, eval\): keep those of one \(split\)"):
-        read(tmp_path, split)
-    assert read(tmp_path, split.replace("eval,1", "eval,2")).case.rows  # no line tells the same again
+    agents = "metric,agent,step,value\nreward,red,1,0.5\nreward,blue,1,0.25\nkl,red,1,0.1\n"
+    with pytest.raises(SpecError, match=r"has 2 kinds of lines by agent \(red, blue\): keep those of one \(agent\)"):
+        read(tmp_path, agents)
+    assert read(tmp_path, agents.replace("blue,1", "blue,2")).case.rows  # no line tells the same again
+
+
+@pytest.mark.parametrize("words", [("train", "eval"), ("{'subset': 'train'}", "{'subset': 'val'}")])
+def test_the_split_of_a_line_is_part_of_its_metric(words: tuple[str, str], tmp_path: Path) -> None:
+    lines = [("reward", 0, 0.5), ("reward", 1, 0.25), ("kl", 0, 0.1)]
+    told = "".join(f'{name},"{words[split]}",1,{value},0.02,12\n' for name, split, value in lines)
+    found = read(
+        tmp_path, "metric.name,metric.context,step,value,run.hparams.beta,run.hparams.num_generations\n" + told
+    )
+    assert found.case.rows == [{"step": 1.0, "reward/mean": 0.5, "eval/reward": 0.25, "kl": 0.1, "update": 1.0}]
+    assert (found.case.settings.beta, found.case.settings.num_generations) == (0.02, 12)
+
+
+def test_a_dashboards_table_of_runs_is_each_of_them(tmp_path: Path) -> None:
+    text = (
+        "Run ID,Name,Status,num_generations,beta,reward,step\n"
+        "0a,first,FINISHED,8,0.0,0.5,400\n1b,second,FINISHED,16,0.1,0.25,170\n"
+    )
+    found = read(tmp_path, text)
+    told = [
+        (one.run, one.case.rows[0]["reward/mean"], one.case.settings.num_generations) for one in (found, *found.further)
+    ]
+    assert told == [("first", 0.5, 8), ("second", 0.25, 16)]
+    assert not read(tmp_path, text.replace("Status", "Colour")).further  # nothing says that a row is a run
+    assert not read(
+        tmp_path, text.replace("first", "1").replace("second", "2").replace("0a", "3").replace("1b", "4")
+    ).further
+
+
+NAN = "_step,train/reward,train/kl,train/loss,eval/reward\n"
+
+
+def test_nan_where_nothing_was_logged_is_nothing(tmp_path: Path) -> None:
+    """As pandas writes a dashboard's history: evaluations have rows of their own, training has NaN there."""
+    rows = "".join(f"{at},0.{at},0.01,0.1,NaN\n{at + 10},NaN,NaN,NaN,0.5\n" for at in range(1, 6))
+    found = read(tmp_path, NAN + rows)
+    assert [row.get("reward/mean") for row in found.case.rows] == [0.1, 0.2, 0.3, 0.4, 0.5, *[None] * 5]
+    assert not any(None in row.values() for row in found.case.rows)
+    assert any("NaN on 10 of 10 rows is taken for nothing" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("bad", ["0.5,NaN,NaN,", "NaN,0.01,NaN,", "0.5,inf,NaN,"])
+def test_nan_beside_numbers_of_its_kind_is_one(bad: str, tmp_path: Path) -> None:
+    found = read(tmp_path, NAN + "".join(f"{at},0.5,0.01,0.1,\n" for at in range(1, 6)) + f"6,{bad}\n7,0.5,0.01,0.1,\n")
+    assert found.case.rows[5]["loss"] is None
+
+
+def test_shares_with_nan_between_are_shares(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        "step,reward,frac_reward_zero_std\n" + "".join(f"{at},0.5,{'NaN' if at % 2 else 0.25}\n" for at in range(9)),
+    )
+    assert [row["groups/dead"] for row in found.case.rows if row.get("groups/dead") is not None] == [0.25] * 5
 
 
 def test_what_a_long_table_leaves_out_is_said(tmp_path: Path) -> None:

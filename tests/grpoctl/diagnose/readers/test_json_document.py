@@ -171,3 +171,23 @@ def test_parts_of_one_run_are_no_runs(document: Any, tmp_path: Path) -> None:
     found = open_source(Source(name=str(file), path=file))
     assert (found.run, found.further, found.source) == ("", (), str(file))
     assert [row["reward/mean"] for row in found.case.rows] == [0.25] * 3
+
+
+VALUES = (("reward", 1, 0.5), ("kl", 2, 0.1), ("reward", 2, 0.75), ("sys.gpu", 2, 9))
+CURVES = {"reward": {"name": "reward", "x": [1, 2], "y": [0.5, 0.75]}, "kl": {"name": "kl", "x": [2], "y": [0.1]}}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"metrics": [{"key": name, "value": value, "timestamp": 17, "step": step} for name, step, value in VALUES]},
+        [{"metricName": f"train/{name}", "metricValue": str(one), "step": step} for name, step, one in VALUES],
+        {"train": CURVES, ":monitor:gpu": {"use": {"x": [0], "y": [9]}}},
+    ],
+)
+def test_a_value_at_a_time(document: Any, tmp_path: Path) -> None:
+    """What MLflow's server, Comet and ClearML give: an object for each value, or two lists for each metric."""
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(document))
+    rows = READER.read(Source(name="values.json", path=file)).case.rows
+    assert [(row["step"], row["reward/mean"], row.get("kl")) for row in rows] == [(1, 0.5, None), (2, 0.75, 0.1)]
