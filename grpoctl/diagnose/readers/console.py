@@ -41,6 +41,8 @@ _OWN_STEPS = "steps are the log's own"
 _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end do not follow each other
 _TWICE = 2  # times as many rows with rewards as lines, and more than that as lines with rewards, are in a table
 _MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
+_ENDS = 2  # rows of a table
+_ROUNDED = 1e-3  # of a number, and of one below 1
 _KINDS = 4  # of dictionaries that make one step
 _CLOSEST = 0.01  # epochs: older versions round to two decimals, and one row has no neighbour
 _OF_RATE = 0.0005  # steps a second, or of them: a summary has three decimals, newer ones four digits
@@ -161,11 +163,12 @@ class _Console:
         averaged, total = log.averaged[form], log.parser.total
         logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged, source, total)
         logged = _in_order(form, logged, log.parser.rounded)
-        of_one_process = _of_one_process(logged) if form == "dictionary" else logged
+        of_one_process = _without_told_again(_of_one_process(logged)) if form == "dictionary" else logged
         distinct, copies = _without_copies(of_one_process) if form == "dictionary" else (of_one_process, 1)
         if form == "dictionary":
             distinct, single = _without_single_completions(_of_several_kinds(distinct))
             notes += [f"{single} dictionaries have parts of single completions' rewards: left out"] if single else []
+        distinct = _with_evaluations(log, form, distinct)
         if copies > 1:
             notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
         elif lost := len(logged) - len(of_one_process):
@@ -356,7 +359,16 @@ def _form_of(log: _Log) -> Form:
     surest = [form for form, metrics in there.items() if "reward/mean" in metrics]
     trains = [form for form, metrics in there.items() if metrics & of_training]
     form = [*surest, *trains, *there, "dictionary"][0]
+    if form == "table" and _sums_up(log):
+        return "pairs"
     return "table" if form in ("pairs", "stretches") and _is_aside(log.logged[form], log) else form
+
+
+def _sums_up(log: _Log) -> bool:
+    """Whether a table tells the start and the end of what lines with steps tell whole."""
+    table, lines = log.logged["table"], [entry for entry in log.logged["pairs"] if entry.step is not None]
+    steps = {entry.step for entry in lines if entry.cells}
+    return _rewarded(log, table) <= _ENDS and len(steps) > _TWICE * _ENDS and _rewarded(log, lines) > _TWICE * _ENDS
 
 
 def _is_aside(said: Sequence[Logged], log: _Log) -> bool:
@@ -372,6 +384,8 @@ def _in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> lis
     if form not in ("pairs", "table"):
         few = form == "dictionary" and len(logged) >= _SHOWN_BY and _have_few_decimals(logged)
         return _without_rounded(logged, {name for entry in logged for name in entry.cells} if few else set())
+    if form == "pairs":
+        logged = _without_redrawn(_without_examples(logged))
     course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(_without_bars(logged))
     return _without_rounded(course, rounded)
 
@@ -387,12 +401,40 @@ def _have_few_decimals(logged: Sequence[Logged]) -> bool:
 
 
 def _without_bars(logged: Sequence[Logged]) -> Sequence[Logged]:
-    """The lines without what stands behind progress bars, where lines with steps of their own tell all of it."""
+    """The lines without what stands behind progress bars, where lines of steps tell all of it."""
     lines = [entry for entry in logged if not entry.in_bar]
     told = {name_of(name) for entry in lines for name in entry.cells}
     behind = {name_of(name) for entry in logged if entry.in_bar for name in entry.cells} - {None, "step"}
     steps = {entry.step for entry in lines if entry.step is not None}
-    return lines if len(steps) > 1 and behind <= told and "reward/mean" in told else logged
+    rewarded = Counter(entry.in_bar for entry in logged if _has_reward(tuple(entry.cells)))
+    enough = (len(steps) > 1 and rewarded[False] >= _ENOUGH) or _TWICE * rewarded[False] >= rewarded[True]
+    return lines if enough and behind <= told and "reward/mean" in told else logged
+
+
+def _without_examples(logged: list[Logged]) -> list[Logged]:
+    """The lines without those of single completions, where others tell rewards, too."""
+    others = [entry for entry in logged if not entry.single]
+    told = sum(_has_reward(tuple(entry.cells)) for entry in others)
+    return others if told > 1 and len(others) < len(logged) else logged
+
+
+def _without_redrawn(logged: list[Logged]) -> list[Logged]:
+    """The lines with one of each progress bar that is drawn equally often with the same numbers behind it.
+
+    A bar of samples is drawn many times a step. Of the first and the last run of equal ones part may be missing.
+    """
+    by_names: dict[tuple[str, ...], list[Logged]] = {}
+    for entry in logged:
+        if entry.in_bar:
+            by_names.setdefault(tuple(entry.cells), []).append(entry)
+    again: set[int] = set()
+    for drawn in by_names.values():
+        runs = [list(group) for _, group in groupby(drawn, key=lambda entry: entry.cells)]
+        lengths = Counter(map(len, runs[1:-1]))
+        usual = max(lengths, key=lengths.__getitem__, default=1)
+        if len(runs) > _ENOUGH and usual > 1 and lengths[usual] >= _OWN * lengths.total():
+            again |= {id(entry) for run in runs for entry in run[1:]}
+    return [entry for entry in logged if id(entry) not in again]
 
 
 def _joined(logged: Sequence[Logged]) -> list[Logged]:
@@ -457,6 +499,9 @@ def _are_parts_of_a_reward(names: tuple[str, ...]) -> bool:
 def _by_epoch(logged: Sequence[Logged]) -> list[Logged]:
     """One entry an epoch, in their order, where lines say no other place in the run; [] where they say none."""
     if any(entry.step is not None for entry in logged):
+        return []
+    drawn = {(entry.epoch, entry.bar) for entry in logged if entry.in_bar and _has_reward(tuple(entry.cells))}
+    if len(drawn) > _MANY_MORE:  # a bar tells more than its epoch
         return []
     entries: dict[float, Logged] = {}
     for entry in logged:
@@ -540,6 +585,42 @@ def _of_one_process(logged: Sequence[Logged]) -> list[Logged]:
     return list(distinct.values())
 
 
+def _without_told_again(logged: list[Logged]) -> list[Logged]:
+    """The dictionaries without those that have no step and tell what the one beside them tells, which has one."""
+
+    def is_told(entry: Logged, other: Logged | None) -> bool:
+        if other is None or other.step is None:
+            return False
+        told, known = _by_metric(other), _by_metric(entry)
+        shared = [(known[metric], told[metric]) for metric in known.keys() & told.keys()]
+        return len(shared) > 1 and any(one for one, _ in shared) and all(_alike(a, b) for a, b in shared)
+
+    return [
+        entry
+        for before, entry, after in zip([None, *logged], logged, [*logged[1:], None], strict=False)
+        if entry.step is not None or not (is_told(entry, before) or is_told(entry, after))
+    ]
+
+
+def _by_metric(entry: Logged) -> dict[str, float]:
+    named = {name_of(name): value for name, value in entry.cells.items()}
+    return {metric: value for metric, value in named.items() if metric not in (None, "step") and value is not None}
+
+
+def _alike(one: float, other: float) -> bool:
+    """Whether two numbers are one that was rounded."""
+    return one == other or math.isclose(one, other, rel_tol=_ROUNDED, abs_tol=_ROUNDED)
+
+
+def _with_evaluations(log: _Log, form: Form, logged: list[Logged]) -> list[Logged]:
+    """The rows, with the evaluations that the log has in its other form (`Eval: acc=0.5` between dictionaries)."""
+    other: dict[Form, Form] = {"pairs": "dictionary", "dictionary": "pairs"}
+    if form not in other or any(map(_is_held_out, _metrics_of(log, logged))):
+        return logged
+    evaluations = [entry for entry in log.logged[other[form]] if _only_of_evaluations(tuple(entry.cells))]
+    return sorted([*logged, *evaluations], key=lambda entry: entry.line) if evaluations else logged
+
+
 def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
     """The dictionaries without the copies of other processes, where each of them comes so many times; and how many."""
     runs = [list(group) for _, group in groupby(logged, key=lambda entry: entry.cells)]
@@ -585,7 +666,7 @@ def _epoch(entry: Logged) -> float | None:
 def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[list[Entry], str]:
     """The entries with their steps and with --map's names, and how they were numbered."""
 
-    training = [entry for entry in logged if not _of_evaluation(tuple(entry.cells))]
+    training = [entry for entry in logged if not _stands_behind(entry)] or list(logged)
     own = [entry.step for entry in training]
     bars = [entry.bar for entry in training]
     goes_back = sum((after or 0) < (before or 0) for before, after in pairwise(own))
@@ -666,6 +747,18 @@ def _of_evaluation(names: tuple[str, ...]) -> bool:
     return _SUMMARY in names or (
         any(name.startswith("eval_") for name in names) and not any(name_of(name) == "reward/mean" for name in names)
     )
+
+
+def _stands_behind(entry: Logged) -> bool:
+    """Whether an entry is an evaluation that says no step: it was made after the row before it."""
+    names = tuple(entry.cells)
+    return _of_evaluation(names) or (entry.step is None and _only_of_evaluations(names))
+
+
+@lru_cache(maxsize=1000)
+def _only_of_evaluations(names: tuple[str, ...]) -> bool:
+    metrics = {name_of(name) for name in names} - {None, "step"}
+    return bool(metrics) and all((metric or "").startswith("eval/") for metric in metrics)
 
 
 @lru_cache(maxsize=1000)

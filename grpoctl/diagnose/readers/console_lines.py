@@ -15,15 +15,19 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from core.text import harmless
 from grpoctl.diagnose.readers.base import Unread
-from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of, run_named
+from grpoctl.diagnose.readers.joined_lines import JoinedLines
+from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of, run_named, split_named
 from grpoctl.diagnose.readers.metric_words import part_by_words
+from grpoctl.diagnose.readers.outline import Outline
+from grpoctl.diagnose.readers.respelled import NUMBER, respelled, unwrapped
 from grpoctl.diagnose.readers.table_lines import Cut, TableLines, cut_cells, is_rule, split_cells
 from grpoctl.diagnose.readers.text import Line
-from grpoctl.diagnose.readers.trainer_log import LISTED, flat_numbers
+from grpoctl.diagnose.readers.trainer_log import flat_numbers
 from grpoctl.diagnose.readers.written_tables import Course, Stretch, WrittenTable, stretched
 
 Form = Literal["dictionary", "verl", "table", "pairs", "stretches"]
@@ -31,38 +35,37 @@ Cells = dict[str, float | None]
 
 _DICTIONARY = re.compile(r"\{\s*['\"][^{}]{1,20000}\}")
 _NO_NUMBER = re.compile(r"(?<=[:\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,}])")
-_WRAPPED = re.compile(
-    r"\b(?:np|numpy|torch)\.\w+\(([^()]{0,1000})\)|\b(?:tensor|array)\(([^(),]{0,1000})[^()]{0,1000}\)"
-)  # np.float64(0.5)
 _BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[\d")  # tqdm: 12/100 [00:31<03:50
+_BEHIND_BAR = re.compile(r"\|\s*\d{1,9}/\d{1,9} \[[^\]\[]{0,40}<[^\]\[]{0,2000}\](?=\s*\S)")  # and more on its line
 _WHOLE_BAR = re.compile(r"(?:\d{1,3}%)?\|[^|\n]{0,300}\|\s*\d{1,9}/\d{1,9} \[[^\]]*\]?")
 _RAY = re.compile(r"^\s*(?:\[\d+(?:;\d+)*m)?\((?:[\w.:<>-]+\s+)*(?:pid|ip)=[^()]{1,80}\)(?:\[\d+(?:;\d+)*m)?\s?")
 _LOST_ESCAPE = re.compile(r"\[\d{1,3}(?:;\d{1,3})*m")  # a colour whose escape character was lost in pasting
 _VERL = re.compile(r"\bstep:\s*(\d+)\s+-\s+(?=[\w@/.-]+:)")
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+|[kKMB](?![A-Za-z]))?%?|[-+]?(?:nan|inf|NaN|Infinity)"
 _EAST = "\u3040-\u30ff\u4e00-\u9fff"  # letters of Chinese and Japanese
+_SIGN = r"(?:[^\w\s\x00-\x7f]\ufe0f?\s?)?"  # a mark before a value: KL: ✓0.01
 _PAIR = re.compile(  # not `score = 70 + 85`: that is a completion's own sum
     rf"(?<![\w/.])(?P<name>[A-Za-z_{_EAST}][\w/.@-]*(?:\([^()=:]{{1,20}}\))?(?: [A-Za-z({_EAST}][\w/.@()-]*){{0,3}})"
-    rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"]?\**(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d|\s?[+*×÷]\s?\d)"
+    rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"]?\**{_SIGN}(?P<value>{NUMBER})"
+    r"(?![\w./]*[\w/]|:\d|\s?[+*×÷]\s?\d)"
 )
 _BARE = re.compile(
     rf"(?<![\w/.-])(?P<name>[A-Za-z{_EAST}][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
-    rf"\s+[~≈]?(?P<value>{_NUMBER})(?![\w./]*[\w/]|:\d)"
+    rf"\s+[~≈]?(?P<value>{NUMBER})(?![\w./]*[\w/]|:\d)"
 )
-_HAS_PAIR = re.compile(rf"\w`?\s*[=<>≈]=?\s*(?:{_NUMBER})")
+_HAS_PAIR = re.compile(rf"\w`?\s*[=<>≈]=?\s*(?:{NUMBER})")
 _TELLS = re.compile(r"[\s*~≈]*\d[\d.,]*\s*(?:%|/\s*\d)")  # a share, or a count of so many
 _MAY_PAIR = re.compile(r"[=:：]|->")
-_OF_ROLLOUT = re.compile(r"\b(?:rollout|eval)\s(\d{1,9})\s?:\s*\Z")  # before a dictionary (slime)
+_OF_ROLLOUT = re.compile(r"\b(?:rollout|eval|perf)\s(\d{1,9})\s?:\s*\Z")  # before a dictionary (slime)
 _STEPS_BEFORE = re.compile(r"\b(?:after|at|by)\s+(\d{1,9})\s*(?:steps?|iter(?:ation)?s?|updates)\b", re.IGNORECASE)
 _SUMMARY_OF = "wandb:"  # what it prints at a run's end, a metric a line
 _OF_SO_MANY = re.compile(r"(\d{1,9})/\d{1,9}")
-_ARROWS = re.compile(rf"\s*(?:->|=>|→|⇒)\s*[~≈]?\s*(?P<value>{_NUMBER})")
+_ARROWS = re.compile(rf"\s*(?:->|=>|→|⇒)\s*[~≈]?\s*(?P<value>{NUMBER})")
 _LISTED = re.compile(r"\(([^()]*[A-Za-z][^()]*(?:/[^()/]+){2,})\)\s*:?\s*\Z")  # (step / reward / kl): names of columns
 _TO = re.compile(r"\s?(?:-|–|—|to)\s?\+?(?P<value>(?:\d+\.?\d*|\.\d+)%?)(?![\w./-])")  # behind a number: a range
-_FROM_TO = re.compile(rf"(?P<name>(?:[\w/.-]+ ){{1,6}})from ~?(?P<first>{_NUMBER}) to ~?(?P<last>{_NUMBER})(?![\w/])")
+_FROM_TO = re.compile(rf"(?P<name>(?:[\w/.-]+ ){{1,6}})from ~?(?P<first>{NUMBER}) to ~?(?P<last>{NUMBER})(?![\w/])")
 _MOVED = re.compile(  # grad_norm exploded 4.6 → 473
-    rf"(?P<name>(?:[\w/.`-]+ ){{1,5}})[~≈]?\**(?P<first>{_NUMBER})\**\s*(?:->|→|=>|⇒)\s*"
-    rf"[~≈]?\**(?P<last>{_NUMBER})(?![\w/])"
+    rf"(?P<name>(?:[\w/.`-]+ ){{1,5}})[~≈]?\**(?P<first>{NUMBER})\**\s*(?:->|→|=>|⇒)\s*"
+    rf"[~≈]?\**(?P<last>{NUMBER})(?![\w/])"
 )
 _ALONG = re.compile(  # behind a metric's name and before a list of its values: reward by step (6 steps), reward_history
     r"[ _](?:(?:by|per|over|each|every)[ _](?:the )?(?:training )?(?:steps?|epochs?|iterations?|updates?|rounds?|"
@@ -74,7 +77,7 @@ _BY_STEP = re.compile(  # and how many, where brackets say so
     re.I,
 )
 _AT_STEP = re.compile(  # 61.1% (30), 0.22 (Step 1)
-    rf"\**[~≈]?(?P<value>(?<![\w./-]){_NUMBER})\**\s*\((?:at\s)?(?P<word>step\s?)?(?P<step>\d{{1,7}})\)\**",
+    rf"\**[~≈]?(?P<value>(?<![\w./-]){NUMBER})\**\s*\((?:at\s)?(?P<word>step\s?)?(?P<step>\d{{1,7}})\)\**",
     re.IGNORECASE,
 )
 _THEN = re.compile(r"\s*(?:->|→|=>|⇒|,|;|·|then)\s*")  # between two such
@@ -95,20 +98,31 @@ _STEPS_APART = re.compile(
     r"\bsteps?\s?\d+\s?(?:->|→|=>|to)|\b(?:by|over|after|within|in|at) (?:the )?[\w ]{0,12}\bstep", re.I
 )
 _EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|迭代|ステップ)\s?[:：=]?\s?(\d{1,9})")
-_MEAN_OF = re.compile(r"(?<=\w):\s*(?:mean|avg)\s*[=:]\s*(?=[-+.\d])", re.IGNORECASE)  # Entropy: mean=0.37, min=0.03
-_MEAN_AND_SD = re.compile(  # Total Rewards:  μ=0.289, σ=0.039, cov=100.00% of one function
-    rf"(?:[•*-]\s*)?(\w[\w -]{{0,60}}):\s*μ\s*=\s*({_NUMBER}),\s*σ\s*=\s*({_NUMBER})(,\s*cov\s*=)?"
+_EVALUATES = re.compile(  # `[eval @ step 10] reward=0.5`, `MATH-500 eval: acc=0.4`; not `eval 0.5`, `eval/reward=0.5`
+    r"^[\W\d_]*(?:(?:[\w.,-]+[\]):|>]*|[|:>~-]+)\s+){0,5}?\[?"
+    r"(?:eval(?:uation)?|val(?:idation)?|evaluat(?:ed|ing)|held-?out|test(?=\s?(?:set|[:@\]])))\b(?!\s?[=/]|\s*:?\s*[-+]?\d*(?:\.\d|\s?%))",
+    re.IGNORECASE,
 )
-_OF_LENGTHS = re.compile(r"^\s*[•*-]\s*(Avg tokens|Hit limit):\s*([.\d]+%?)\s*$")  # beside them: settings are spelt so
-_MLX = {"Avg tokens": "completions/length", "Hit limit": "completions/truncated"}
-_PAIRED = re.compile(r"\(\s*(['\"])([\w/@. -]{1,100})\1\s*,\s*([^(),]{1,40})\)")  # ('kl', 0.02), of a printed list
-_OF_COMPLETIONS = re.compile(  # rewards=['0.8', '0.01'] of a step; rewards: tensor([-1., 0.5]); advantages is [0. 0.]
-    r"(?<!eval )(?<!val )(?<!test )\b(rewards|advantages)\s*(?:[=:]|is)\s*"
-    r"(?:\[([^\[\]]{3,2000})\]|(?:tensor|array)\(\s*\[([^\[\]]{3,2000})\][^()]{0,80}\))"
+_KINDS = ("log_type", "type", "event", "phase", "split", "mode", "kind")  # of a dictionary: training, evaluation
+_MESSAGES = ("message", "msg", "text")  # of a logger that writes JSON
+_DECORATED = frozenset("=-#*─━_~+╭┏╰┗├└┌╔╚")
+_EXAMPLE = re.compile(r"\W+(?:\w+ )?(?:example|sample|completion|response)s?\b", re.IGNORECASE)  # a heading
+_OF_A_PART = re.compile(r"[\s|]*[╰├└]─+ \w")  # of the step above: one of several environments
+_SPOKEN = re.compile(  # what somebody says, and the task: text that may have any numbers
+    r"^\W*(?:response|completion|assistant|user|system|human|question|prompt|query|answer|output|oracle|ground truth|"
+    rf"expected|target)(?:\]|\s?\d*\]?:)(?!\W*(?:{NUMBER})?\W*\Z)",
+    re.IGNORECASE,
 )
-_NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  # of a run, and no step's
+_ALIGNED = re.compile(rf"\W*(?P<name>[A-Za-z][\w./@ -]*?)(?:\s{{2,}}|\s?\.{{3,}}\s?)(?P<value>{NUMBER})\W*")
+_OF_ONE = re.compile(  # of several that are printed: `Example 1 (Reward: 1.0)`, `gen[0] reward=0.5`
+    r"\b(?:gen|sample|example|completion|response|candidate)s?(?:\s?\[\d+\]|\s?#\d+|\s\d+\b(?!\s?/))"
+    r"|\bsample (?:response|completion|output|answer|generation)\b|^\s*\d+\.\s+[^\W\d]",
+    re.IGNORECASE,
+)
+# of a run, and no step's; a policy's reward is what an update maximises
+_NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top", "policy"})
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,8}")  # what a small number may be in so many decimals
-_CELL = re.compile(rf"\s*(?:{_NUMBER})\s*")
+_CELL = re.compile(rf"\s*(?:{NUMBER})\s*")
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
 # Of a dictionary, beside metrics.
 _KEPT = frozenset({*STEPS, "epoch", "num_tokens", "train_runtime", "train_steps_per_second"})
@@ -122,6 +136,7 @@ _SHOWN = 120  # characters of a line that was not understood
 _OFTEN = re.compile(
     r"step|iter|epoch|reward|score|loss|kl\b|acc|checkpoint|pass@", re.IGNORECASE
 )  # a header has one of them
+_ABOVE = 4  # lines that a table's title stands above its header, at most
 _MOST_COLUMNS = 2000
 _MOST_ROWS = 2000  # of a table that are held at once
 _MOST_CHARACTERS = 1 << 21  # the same
@@ -147,6 +162,7 @@ class Logged(NamedTuple):
     table: int = 0  # which of the log's tables a row is of, from 1
     part: bool = False  # of the run, and no step: what stands for its start or its end
     run: str = ""  # which of several a dictionary says that it is of
+    single: bool = False  # of one completion of several, by the line's own words
     in_bar: bool = False  # behind a progress bar in its own line, which draws it again and again
 
 
@@ -190,8 +206,13 @@ class LineParser:
         self._held = ""  # a dictionary whose end is still to come
         self._held_lines = 0
         self._number = 0  # of the line that was read last
+        self._joined = JoinedLines()
+        self._outline = Outline()
+        self._in_example = False  # below a heading that says so, up to the next one
         self._table = TableLines()  # that the lines stand in
         self._tables = 0
+        self._titled = -_ABOVE, 0  # a line that says a step and no more, and the step
+        self._of_steps = 0  # the table that those with such a title and one row each make
         self._stretches: dict[str, Stretch] = {}
         self._spellings: dict[str, str] = {}  # names of several words -> as they are known
         self._plan = _Plan()
@@ -201,12 +222,14 @@ class LineParser:
         """The metrics in a line, as soon as they are whole."""
         self._number = number = line.number
         text = line.text
-        if "\r" in text:
-            return (logged for part in text.split("\r") for logged in self._part(number, part))
-        return self._part(number, text)
+        if "\r" in text or ("|" in text and "<" in text):
+            return (logged for part in _pieces(text) for logged in self._parts(number, part))
+        return self._parts(number, text)
 
     def finish(self) -> Iterator[Logged]:
         """What the log's end makes whole: a table that stood last, and what was told of a stretch of the run."""
+        for number, text in self._joined.rest():
+            yield from self._part(number, text)
         yield from self._end_table()
         held, self._held = self._held, ""
         if "," in held:  # a dictionary that was cut off: what is whole of it
@@ -229,7 +252,13 @@ class LineParser:
                 at = step if each else None
                 yield Logged(line=line, form="stretches", cells=cells, step=at, part=len(rows) > 1 and not each)
 
+    def _parts(self, number: int, text: str) -> Iterator[Logged]:
+        return (logged for at, part in self._joined.feed(number, text) for logged in self._part(at, part))
+
     def _part(self, number: int, text: str) -> Iterator[Logged]:
+        if text[:1] in _DECORATED or text[:3].strip()[:1] in _DECORATED:
+            self._in_example = _EXAMPLE.match(text) is not None
+        self._outline.see(without_prefix(text) if len(text) < _SHORT + _LONGEST_NAME else text)
         if " - " in text and "step:" in text and (cells := self._verl(text)) is not None:
             self._held = ""
             self.first_line = self.first_line or number
@@ -309,6 +338,11 @@ class LineParser:
             if begin > end and _BAR.search(text, end, begin):
                 self._look_at_bars(text[end:begin])
             before, end = end, stop
+            if (
+                _is_evaluation(said)
+                or _EVALUATES.match(text[max(before, begin - _LONGEST_NAME) : begin].strip()) is not None
+            ):
+                cells = self._held_out(cells)
             known = {name: value for name, value in cells.items() if self._is_known(name) or name in _KEPT}
             if self._has_metric(known):
                 self._note_unknown(name for name in cells if name not in known)
@@ -323,6 +357,8 @@ class LineParser:
                 at = None if step is None else self._epoch
                 run = run_named(said)
                 yield Logged(line=number, form="dictionary", cells=known, step=step, bar=self.bar, epoch=at, run=run)
+            elif (message := _message(said)) and begin == 0:
+                yield from (logged for line in message.split("\n") for logged in self._part(number, line))
             else:
                 self._not_read(number, text[begin:stop], cells)
         rest = text[end:]
@@ -338,7 +374,7 @@ class LineParser:
     def _table_or_pairs(self, number: int, text: str) -> Iterator[Logged]:
         plain = without_prefix(text)
         table = self._table
-        if is_rule(plain):
+        if is_rule(plain) or (table.is_open and table.cut != "bars" and plain.startswith("#")):  # a remark between rows
             return
         cells = split_cells(plain)
         if cells is not None and len(cells) > _MOST_COLUMNS:
@@ -359,7 +395,8 @@ class LineParser:
     def _begun(self, text: str, cells: list[str] | None) -> tuple[Cut, list[str]] | None:
         """How a table is cut into cells, and its header, where the line may be one."""
         if cells is not None:
-            pairs = any(self._is_known(self._spelled(match["name"])) for match in _PAIR.finditer(text))
+            told = [*_PAIR.finditer(text), *filter(None, map(_BARE.fullmatch, map(str.strip, cells)))]
+            pairs = any(self._is_known(self._spelled(match["name"])) for match in told)
             if pairs or (self._is_pair(cells) and len(cells) % 2 == 0):
                 return None
             return "bars", cells
@@ -399,7 +436,7 @@ class LineParser:
 
     def _names_in(self, cells: list[str], *, all_known: bool = False) -> list[str] | None:
         """The cells as the names of columns, where they are a table's header: two that are known, and no number."""
-        if len(cells) < 2 or any(map(_CELL.fullmatch, cells)):
+        if len(cells) < 2 or any("=" in cell or _CELL.fullmatch(cell) for cell in cells):
             return None
         names = [re.sub(r"\s*/\s*", "/", cell.strip().strip("*`")) for cell in cells]
         known = [name for name in names if self._is_known(name) or name.lower() in STEPS]
@@ -428,8 +465,14 @@ class LineParser:
             for number, line in ended.rows:
                 yield from self._pairs(number, " | ".join(line), line)
             return
-        self._tables += whole
-        yield from self._rows_of(course, ended.rows[0][0], self._tables + (not whole))
+        above, step = self._titled
+        if len(course.rows) == 1 and course.rows[0].step is None and ended.rows[0][0] - above <= _ABOVE:
+            course = replace(course, rows=[replace(course.rows[0], step=step)])
+            self._of_steps = self._of_steps or self._tables + 1
+        else:
+            self._of_steps = 0
+        self._tables += whole and self._tables + 1 != self._of_steps
+        yield from self._rows_of(course, ended.rows[0][0], self._of_steps or self._tables + (not whole))
 
     def _course_of(self, table: WrittenTable) -> Course:
         """What a table says of the run that is asked for, or of the first that any table names."""
@@ -455,11 +498,10 @@ class LineParser:
 
     def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
         """`reward=0.5`, `KL: 0.02`, `reward 0.5 | KL 0.02`, and a box's `| reward | 0.5 |`."""
-        words = "" if _says_how_often(cells) else _respelled(text)
-        named = self._named_in(number, words)
-        if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
-            self._note_moves(number, text, named)
-        named = named or _in_box(cells or ())
+        begins = text[:_LONGEST_NAME]
+        if _SPOKEN.match(begins) is not None or _OF_A_PART.match(begins) is not None:
+            return
+        named, words = self._told_in(number, text, cells)
         known = {name: value for name, value in named.items() if self._is_known(name)}
         numbering = [value for name, value in named.items() if name.lower() in STEPS and _is_whole(value)]
         step = int(numbering[0] or 0) if numbering else _numbered_by_words(text)
@@ -470,16 +512,56 @@ class LineParser:
             known = bare
         if known and not self._has_metric(known) and self.first_line is None:
             return  # a head: the learning rate of a configuration, say
+        if step is not None and not known:
+            self._titled = number, step
         if known or (step is not None and len(text) < _SHORT):
             self.first_line = self.first_line or (number if known else None)
             self._note_unknown(name for name in named if known and name not in known)
             at = self._epoch_at(text, step)
             drawn = step is None and _BAR.search(text) is not None
-            yield Logged(line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn)
+            single = self._in_example or _OF_ONE.search(text) is not None
+            yield Logged(
+                line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn, single=single
+            )
         elif len(text) < _SHORT:
             self._epoch = _epoch_in(text) or self._epoch
         if not known and len(named) > 1:
             self._not_read(number, text, named)
+
+    def _told_in(self, number: int, text: str, cells: list[str] | None) -> tuple[Cells, str]:
+        """The names and values of a line, and its words where there may be more of them."""
+        words = "" if _says_how_often(cells) else respelled(text)
+        named = self._named_in(number, words)
+        if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
+            self._note_moves(number, text, named)
+        named = named or _in_box(cells or ()) or _aligned(words)
+        below = self._outline.headings
+        if len(named) == 1 and below:
+            named = self._below(named)
+        if _EVALUATES.match(text[:_LONGEST_NAME]) is not None or any(map(_EVALUATES.match, below)):
+            return self._held_out(named or self._bare_in(words, at_least=1)), ""
+        return named, words
+
+    def _below(self, told: Cells) -> Cells:
+        """The one value that a line tells, by its name below the headings where that is known."""
+        ((name, value),) = told.items()
+        return {next(filter(self._is_path, self._outline.names_of(name)), name): value}
+
+    def _is_path(self, name: str) -> bool:
+        """Whether a name with its headings is a metric: a part of the reward only below a heading that says so."""
+        part = (name_of(name) or "").startswith("rewards/")
+        return self._is_known(name) and (not part or name.lower().startswith("reward"))
+
+    def _held_out(self, told: Cells) -> Cells:
+        """What a line of an evaluation tells, by the names that such metrics have; what has none is left out."""
+        held_out: Cells = {}
+        for name, value in told.items():
+            spelled = next((one for one in (name, f"eval {name}") if (name_of(one) or "").startswith("eval/")), None)
+            if spelled is not None:
+                held_out[spelled] = value
+            elif name.lower() in STEPS:
+                held_out[name] = value
+        return held_out
 
     def _epoch_at(self, text: str, step: int | None) -> float | None:
         """The epoch that a line says, or that the line before its steps began."""
@@ -645,6 +727,20 @@ class LineParser:
             self.unread[names] = Unread(line=number, text=harmless(" ".join(text.split()))[:_SHOWN])
 
 
+def _pieces(text: str) -> Iterator[str]:
+    """What a terminal shows one after the other: a progress bar that is drawn again, and what is printed behind it."""
+    for part in text.split("\r"):
+        ends = [bar.end() for bar in _BEHIND_BAR.finditer(part)] if "|" in part and "<" in part else []
+        for begin, end in pairwise([0, *ends, len(part)]):
+            yield part[begin:end]
+
+
+def _aligned(text: str) -> Cells:
+    """The name and the value that stand in two columns without a header."""
+    match = _ALIGNED.fullmatch(text) if len(text) < _SHORT else None
+    return {} if match is None else {match["name"]: _value_of(match["value"])}
+
+
 def _in_box(cells: Sequence[str]) -> Cells:
     """The names and values that a box's cells are by turns."""
     pairs = zip(cells[::2], cells[1::2], strict=True) if len(cells) % 2 == 0 else ()
@@ -704,7 +800,7 @@ def _value_of(text: str) -> float | None:
     except ValueError:
         pass
     word = text.strip(" *~`+").replace("\u2212", "-")
-    word = _unwrapped(word)
+    word = unwrapped(word)
     size = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9}.get(word[-1:])
     try:
         return float(word) if size is None else float(word[:-1]) * size
@@ -741,53 +837,31 @@ def _own_step(cells: Mapping[str, float | None]) -> int | None:
     return None
 
 
-def _unwrapped(text: str, nothing: str = "") -> str:
-    """The text with the number that stands in np.float64(0.5), tensor(0.5, device='cuda:0'), `nothing` for none."""
-    return _WRAPPED.sub(lambda match: (match[1] or match[2] or "").strip() or nothing, text) if "(" in text else text
-
-
-def _told_by_list(match: re.Match[str]) -> str:
-    """The pairs that stand for a list of rewards or advantages, with commas or (numpy's) without."""
-    text = _unwrapped(match[2] or match[3])
-    listed = [one.strip().strip("'\"") for one in (text.split(",") if "," in text else text.split())]
-    cells = LISTED[match[1].lower()](listed)
-    return " ".join(f"{name}={value!r}," for name, value in cells.items()) or match[0]
-
-
-def _respelled(text: str) -> str:
-    """The text with lists, tensors, tuples and means spelt as `NAME: NUMBER`."""
-    words = _OF_COMPLETIONS.sub(_told_by_list, text) if "rewards" in text or "advantages" in text else text
-    words = _unwrapped(words)
-    words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
-    words = _MEAN_OF.sub(": ", words)
-    words = _MEAN_AND_SD.sub(_told_by_mean, words) if "μ" in words else words
-    length = _OF_LENGTHS.match(words)
-    return words if length is None else f"{_MLX[length[1]]}: {length[2]}"
-
-
-def _told_by_mean(match: re.Match[str]) -> str:
-    """The pairs that stand for `NAME: μ=0.3, σ=0.1`; one with a coverage is of one reward function (mlx-lm-lora)."""
-    name, mean, sd, of_function = match.groups()
-    if of_function:
-        return f"rewards/{'_'.join(name.split())}: {mean} cov="
-    of_groups = name.lower().startswith("group reward")
-    return f"{name}: {mean}, {'group_reward_std' if of_groups else f'{name} std'}: {sd}"
-
-
 def _dictionaries(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """(begin, end, what it says) of every dictionary in the text."""
     if "}" not in text:
         return
-    stripped = text.strip()
-    if stripped.startswith("{") and stripped.endswith("}") and stripped.count("{") > 1:
-        whole = _value(stripped)
+    begin, end = text.find("{"), text.rfind("}") + 1
+    if 0 <= begin <= _SHORT and begin < end and text.count("{") > 1:
+        whole = _value(text[begin:end])
         if whole is not None:
-            yield 0, len(text), whole
+            yield begin, end, whole
             return
     for match in _DICTIONARY.finditer(text):
         logged = _value(match[0])
         if logged is not None:
             yield match.start(), match.end(), logged
+
+
+def _is_evaluation(said: Mapping[str, Any]) -> bool:
+    """Whether a dictionary says of itself that it is of an evaluation."""
+    kinds = [split_named(value) for name in _KINDS if isinstance(value := said.get(name), str)]
+    return any(kind not in ("", "train", "training") for kind in kinds)
+
+
+def _message(said: Mapping[str, Any]) -> str:
+    """The text that a logger wrapped into JSON; "" for what is none."""
+    return next((value for name in _MESSAGES if isinstance(value := said.get(name), str)), "")
 
 
 def _numbers_of(logged: Mapping[str, Any]) -> Cells:
@@ -801,7 +875,7 @@ def _numbers_of(logged: Mapping[str, Any]) -> Cells:
 
 def _value(text: str) -> dict[str, Any] | None:
     """The dictionary that the text is; None for anything else."""
-    finite = _NO_NUMBER.sub("'nan'", _unwrapped(text, "''"))
+    finite = _NO_NUMBER.sub("'nan'", unwrapped(text, "''"))
     try:
         value = ast.literal_eval(finite)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # TypeError: {{}}, a set of a dictionary

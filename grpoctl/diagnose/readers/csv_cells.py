@@ -30,7 +30,8 @@ EMPTY = frozenset({"", "-", "–", "—", "na", "n/a", "null", "none"})
 NUMBERS_ROWS = (*STEPS, "epoch", "epochs")  # columns that do
 _BOUNDS = ("__MIN", "__MAX")  # of W&B
 _NAMED = 6  # kinds of lines that a message names
-_DELIMITERS = ",;\t"
+DELIMITERS = ",;\t"
+MOST_ABOVE = 20  # lines above a header
 _COLUMNS = 2000
 _ROWS = 1_000_000
 _NO_NAME = re.compile(r"[:={}]|\d\.\d")  # a line of a log that has commas, too
@@ -45,13 +46,16 @@ _OF_TIME = re.compile(r"(?:relative_|wall_?)?time(?:_\(.*\))?|_?timestamp|_runti
 _LONGEST_LIST = 200  # characters
 
 
+Rows = list[tuple[int, list[str]]]  # (line, its cells)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
     """The header, and the rows with the lines they stand on; every row has as many cells as the header."""
 
     path: Path
     header: list[str]
-    rows: list[tuple[int, list[str]]]
+    rows: Rows
 
 
 def tables_by_run(table: Table, source: Source) -> list[tuple[str, Table]]:
@@ -100,11 +104,19 @@ def _run_columns(table: Table) -> list[int]:
     several = [at for at, of_column in zip(places, kinds, strict=True) if len(of_column) > 1 and "" not in of_column]
     if not several or is_long(table.header):
         return several
-    numbering = next((at for at, column in enumerate(table.header) if numbers_rows(column)), None)
+    numbering = next((at for at, column in enumerate(table.header) if numbers_rows(column)), _update_column(table))
     if numbering is None:
         return []
     steps = {run: [cells[numbering].strip() for _, cells in rows] for run, rows in _rows_by(table, several).items()}
     return several if are_runs(steps) else []
+
+
+def _update_column(table: Table) -> int | None:
+    """The column `update` where it counts updates; a mark says 0 or 1."""
+    for at, column in enumerate(table.header):
+        if name_of(column) == "update" and any((whole(cells[at]) or 0) > 1 for _, cells in table.rows):
+            return at
+    return None
 
 
 def _names_of_rows(table: Table) -> list[int]:
@@ -119,9 +131,9 @@ def _names_of_rows(table: Table) -> list[int]:
     return []
 
 
-def _rows_by(table: Table, columns: Sequence[int]) -> dict[str, list[tuple[int, list[str]]]]:
+def _rows_by(table: Table, columns: Sequence[int]) -> dict[str, Rows]:
     """The rows by what they say in some columns."""
-    rows: dict[str, list[tuple[int, list[str]]]] = {}
+    rows: dict[str, Rows] = {}
     for line, cells in table.rows:
         rows.setdefault(", ".join(cells[place].strip() for place in columns), []).append((line, cells))
     return rows
@@ -268,11 +280,15 @@ def _of_tag(table: Table) -> Table:
     """
     if [name.lower() for name in table.header] != _OF_ONE_TAG or (match := _TAG.fullmatch(table.path.name)) is None:
         return table
-    parts = match[1].split("_")
+    return replace(table, header=[table.header[0], STEP, with_slashes(match[1])])
+
+
+def with_slashes(name: str) -> str:
+    """The metric's name that a file is called by: some of its underscores were slashes, where one is known then."""
+    parts = name.split("_")
     slashed = ["/".join(["_".join(parts[:at]), "_".join(parts[at:])]) for at in range(1, len(parts))]
     inner = ["/".join([parts[0], "_".join(parts[1:at]), "_".join(parts[at:])]) for at in range(2, len(parts))]
-    name = next((name for name in [match[1], *slashed, *inner] if name_of(name) is not None), match[1])
-    return replace(table, header=[table.header[0], STEP, name])
+    return next((known for known in [name, *slashed, *inner] if name_of(known) is not None), name)
 
 
 def plain(column: str) -> str:
@@ -283,26 +299,26 @@ def numbers_rows(column: str) -> bool:
     return plain(column) in NUMBERS_ROWS
 
 
-def read_table(path: Path, notes: list[str]) -> Table:
-    """The file's cells. Raises SpecError for what is no table: empty, binary, ragged, nothing below the header."""
+def read_cells(path: Path, notes: list[str], delimiter: str) -> Rows:
+    """The file's lines as cells, without empty ones. Raises SpecError for what is no text, or cannot be cut."""
     if not is_text(path):
         raise SpecError("is not text, so no table" if head(path) else "is empty", file=path)
-    lines = _lines(path, notes)
-    first = next(lines, "")
-    reader = csv.reader(itertools.chain([first], lines), delimiter=max(_DELIMITERS, key=first.count))
+    reader = csv.reader(_lines(path, notes), delimiter=delimiter)
     try:
-        header = [cell.strip() for cell in next(reader, [])]
-        rows = [(reader.line_num, row) for row in itertools.islice(reader, _ROWS + 1) if any(map(str.strip, row))]
+        told = ((reader.line_num, row) for row in reader if any(map(str.strip, row)))
+        return list(itertools.islice(told, _ROWS + MOST_ABOVE + 2))
     except csv.Error as error:
         why = "a carriage return inside a line" if "new-line character" in str(error) else str(error)
         raise SpecError(f"is no table: {why} (is it a log? give it another ending than .csv)", file=path) from None
+
+
+def table_of(path: Path, cells: Rows, notes: list[str]) -> Table:
+    """The lines as a table. Raises SpecError for what is none: ragged, too large, nothing below the header."""
+    header, rows = [cell.strip() for cell in cells[0][1]] if cells else [], cells[1:]
     if not 2 <= len(header) <= _COLUMNS:
         raise SpecError(f"a table has 2 to {_COLUMNS} columns by comma, ; or tab; this has {len(header)}", file=path)
     if not rows or len(rows) > _ROWS:
         raise SpecError(f"a table has 1 to {_ROWS} rows below its header; this has {len(rows) or 'none'}", file=path)
-    if len(set(header)) < len(header):
-        double = next(name for name in header if header.count(name) > 1)
-        raise SpecError(f"has two columns called {double!r}", file=path)
     if len(rows) > 1 and len(rows[-1][1]) < len(header) and not _is_ended(path):
         notes.append(f"line {rows.pop()[0]} is not whole: it is left out")
     for line, row in rows:
@@ -311,11 +327,16 @@ def read_table(path: Path, notes: list[str]) -> Table:
     return Table(path=path, header=header, rows=rows)
 
 
+def lines_at_the_top(path: Path) -> list[str]:
+    """The first lines, among which the header is; [] for what is not text. Raises as header()."""
+    return list(itertools.islice(_lines(path, []), MOST_ABOVE + 1)) if is_text(path) else []
+
+
 def header(path: Path) -> list[str]:
     """The cells of the first line; [] for what is not text. Raises StorageError, and SpecError for an endless line."""
     first = next(_lines(path, []), "") if is_text(path) else ""
     with suppress(csv.Error):
-        return [cell.strip() for cell in next(csv.reader([first], delimiter=max(_DELIMITERS, key=first.count)), [])]
+        return [cell.strip() for cell in next(csv.reader([first], delimiter=max(DELIMITERS, key=first.count)), [])]
     return []
 
 

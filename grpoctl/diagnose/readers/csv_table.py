@@ -1,7 +1,7 @@
 """A CSV of metrics, one row a step (or an epoch) -> a case. Columns are named by --map, or as ours or TRL's are.
 
-What is not here: the cells and the runs that they are of (csv_cells), tables with one column a step (turn them round
-first) and decimal commas (write points).
+What is not here: the cells and the runs that they are of (csv_cells), what a spreadsheet adds to them (csv_sheet), and
+decimal commas in a table by commas (write points).
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ from grpoctl.diagnose.readers.csv_cells import (
     of_one_run,
     plain,
     plain_names,
-    read_table,
     tables_by_run,
     whole,
 )
+from grpoctl.diagnose.readers.csv_sheet import columns_at_the_top, read_table
 from grpoctl.diagnose.readers.log_settings import stated_settings
+from grpoctl.diagnose.readers.metric_files import logged_values
 from grpoctl.diagnose.readers.metric_names import in_our_sense, metrics_of, name_of
 from grpoctl.diagnose.readers.several_runs import NoMetricError, read_each
 from grpoctl.diagnose.readers.trainer_log import bounded_by, slices_of, span_of
@@ -49,6 +50,14 @@ _SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _BY_ORDER = "the table has no column of whole steps: a row is counted as one step"
 _NAMED = 6  # columns that a note names
 _OF_PERCENT = re.compile(r"[%\uff05]|\b(?:pct|percent)\b", re.IGNORECASE)  # a column's name
+_ENTROPY_LOSS = ("entropy_loss", "entropy loss")
+_WORD = re.compile(r"[a-z]+@?")
+_ACCURACIES = frozenset({"acc", "accuracy", "em", "pass@"})
+_RATES = frozenset({"rate", "ratio", "share", "frac", "fraction"})
+_REWARDS = frozenset({"reward", "rewards", "rew", "score", "scores", "return"})
+_SHARES_BY_NAME = ("rewards/", "eval/slices/")  # that have no bounds
+_WEIGHED = 2.0  # what an accuracy that is a reward may be multiplied by
+_GROUP = 16  # completions of a prompt
 _BEGINS_A_NUMBER = re.compile(r"[-+~]?[.,]?\d")
 _MARKS = ("step", "update")
 _EXACT = (*_MARKS, *TOO_SMALL)
@@ -65,7 +74,7 @@ class _Csv:
         """By its name, by its cells, or because columns were mapped."""
         if source.path is None or not source.path.is_file():
             return False
-        if source.path.name.lower().endswith(_SUFFIXES):
+        if source.path.name.lower().endswith(_SUFFIXES) or logged_values(source.path) is not None:
             return True
         with suppress(GrpoError):
             named = header(source.path)
@@ -79,7 +88,7 @@ class _Csv:
         """Rows by step; a cell that is empty is unknown, one that is NaN or infinite was measured and is no number."""
         assert source.path is not None  # knows() came first
         notes: list[str] = []
-        table = read_table(source.path, notes)
+        table = logged_values(source.path) or read_table(source.path, notes)
         by_run = tables_by_run(table, source)
         if len(by_run) > 1:
             _check_columns(source, table.path, named_anywhere(table))
@@ -99,20 +108,7 @@ class _Csv:
         if lost := _rounded_away(rows):
             rows = [{name: value for name, value in row.items() if value != 0 or name not in lost} for row in rows]
             more.append(f"a {' or '.join(lost)} of 0 may be a small one: the table's numbers are rounded")
-        aside = [column for column in table.header if column and column not in names]
-        own = _counted_updates(table)
-        left = [c for c in aside if c != own and (not numbers_rows(c) or STEP in names.values())]
-        percent = _in_percent(table)
-        more += [
-            f"{column} is left out: as {metric} it has values that are none"
-            for column in left
-            if (metric := name_of(column)) is not None
-            and metric not in _MARKS
-            and not _may_be(table, column, metric, percent)
-        ]
-        if left:
-            tail = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
-            more.append(f"columns left out ({', '.join(left[:_NAMED])}{tail}): {source.how_to_map} takes one in")
+        more += _asides(table, names, source)
         span = span_of(rows)
         if span > 1:
             more.append(f"rows are {span} steps apart: each is taken for the mean of so many")
@@ -124,9 +120,11 @@ READER = _Csv()
 
 
 def has_known_header(source: Source) -> bool:
-    """Whether the file's first line names a metric or numbers the rows: then it is a table, whatever its cells are."""
+    """Whether the file's header names a metric or numbers the rows: then it is a table, whatever its cells are."""
     with suppress(GrpoError):
-        columns = plain_names(header(source.path)) if source.path is not None else []
+        if source.path is None or logged_values(source.path) is not None:
+            return source.path is not None
+        columns = plain_names(columns_at_the_top(source.path))
         return is_long(columns) or (
             len(columns) > 1 and any(name_of(column) is not None or numbers_rows(column) for column in columns)
         )
@@ -148,9 +146,9 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     names = {column: metric for column, metric in source.columns.items() if column in header}
     counted = _counted_updates(table)
     marks = [(column, own) for column in header if (own := name_of(column)) == "update" and column != counted]
-    percent = _in_percent(table)
+    divisors = _divisors(table)
     fitting = tuple(
-        column for column in header if column == (own := name_of(column)) or _may_be(table, column, own, percent)
+        column for column in header if column == (own := name_of(column)) or _may_be(table, column, own, divisors)
     )
     for column, own in [*metrics_of(fitting), *marks]:
         if column not in names and not numbers_rows(column) and own not in names.values():
@@ -170,6 +168,28 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     return names
 
 
+def _asides(table: Table, names: Mapping[str, str], source: Source) -> list[str]:
+    """Notes on columns: those that are left out, and those that are taken to be in percent though none says so."""
+    own = _counted_updates(table)
+    aside = [column for column in table.header if column and column not in (*names, own)]
+    left = [column for column in aside if not numbers_rows(column) or STEP in names.values()]
+    divisors = _divisors(table)
+    notes = [
+        f"{column} is left out: as {metric} it has values that are none"
+        for column in left
+        if (metric := name_of(column)) not in (None, *_MARKS) and not _may_be(table, column, metric, divisors)
+    ]
+    notes += [
+        f"{column} has numbers above 1: it is taken to be in percent"
+        for place, column in enumerate(table.header)
+        if column in names and divisors.get(place, 1.0) > 1 and not _OF_PERCENT.search(column)
+    ]
+    if left:
+        tail = f" and {len(left) - _NAMED} more" if len(left) > _NAMED else ""
+        notes.append(f"columns left out ({', '.join(left[:_NAMED])}{tail}): {source.how_to_map} takes one in")
+    return notes
+
+
 def _settings(table: Table, metrics: Collection[str]) -> dict[str, Any]:
     """What columns say of the configuration: those that are no metric and have one number in all rows."""
     stated: dict[str, float] = {}
@@ -181,7 +201,7 @@ def _settings(table: Table, metrics: Collection[str]) -> dict[str, Any]:
     return stated_settings(stated)
 
 
-def _may_be(table: Table, column: str, metric: str | None, percent: frozenset[int]) -> bool:
+def _may_be(table: Table, column: str, metric: str | None, divisors: Mapping[int, float]) -> bool:
     """Whether the column's numbers are ones that the metric may have: a count of dead groups is no share of them.
 
     A few that it cannot have are mistakes, and are told with their lines.
@@ -191,7 +211,7 @@ def _may_be(table: Table, column: str, metric: str | None, percent: frozenset[in
     place = table.header.index(column)
     told = [number(cells[place].strip()) for _, cells in table.rows]
     numbers = [value for value in told if value is not None and not math.isnan(value)]
-    ours = [in_our_sense(column, value / 100 if place in percent else value) for value in numbers]
+    ours = [in_our_sense(column, value / divisors.get(place, 1.0)) for value in numbers]
     return sum(impossible(metric, value) is not None for value in ours) <= SOME_WRONG * len(ours)
 
 
@@ -234,10 +254,10 @@ def _values(table: Table, names: Mapping[str, str]) -> tuple[list[dict[str, floa
     """The metrics of each row, in their order, and a note on NaN where nothing was logged."""
     places = [(table.header.index(column), metric) for column, metric in names.items() if metric != STEP]
     rows: list[dict[str, float | None]] = []
-    percent = _in_percent(table)
+    divisors = _divisors(table)
     for line, cells in table.rows:
         values = {
-            metric: _value(cells[place], table, (line, place), metric, percent=percent) for place, metric in places
+            metric: _value(cells[place], table, (line, place), metric, divisors=divisors) for place, metric in places
         }
         rows.append({metric: value for metric, (known, value) in values.items() if known})
     told, absent = without_absent(rows)
@@ -298,21 +318,58 @@ def _rounded_away(rows: StepTable) -> tuple[str, ...]:
     return tuple(lost)
 
 
-def _in_percent(table: Table) -> frozenset[int]:
-    """The columns whose name says percent and whose numbers are more than shares."""
-    named = [place for place, column in enumerate(table.header) if _OF_PERCENT.search(column)]
-    return frozenset(place for place in named if any((number(row[place].strip()) or 0) > 1 for _, row in table.rows))
+def _divisors(table: Table) -> dict[int, float]:
+    """What the numbers of some columns are divided by: of those in percent, and of an entropy's loss (minus it)."""
+    divisors: dict[int, float] = {}
+    for place, column in enumerate(table.header):
+        if _OF_PERCENT.search(column):
+            is_other, divisor = any(value > 1 for value in _numbers(table, place)), 100.0
+        elif column.lower().endswith(_ENTROPY_LOSS):
+            is_other, divisor = max(_numbers(table, place), default=1.0) < 0, -1.0
+        else:
+            is_other, divisor = _is_unsaid_percent(table, place), 100.0
+        if is_other:
+            divisors[place] = divisor
+    return divisors
+
+
+def _is_unsaid_percent(table: Table, place: int) -> bool:
+    """Whether a column that is called a share (`eval_acc`, `success rate`) has numbers of percent, and no counts.
+
+    Numbers with decimals are no counts, nor are accuracies that are more than a group has. An accuracy of little more
+    than 1 may be one with a weight.
+    """
+    metric = name_of(table.header[place])
+    words = frozenset(_WORD.findall(table.header[place].lower()))
+    if metric is None or words.isdisjoint(_ACCURACIES | _RATES) or not words.isdisjoint(_REWARDS):
+        return False
+    is_bounded = impossible(metric, 100.0) is not None
+    if not (is_bounded or metric.startswith(_SHARES_BY_NAME)):
+        return False
+    numbers = _numbers(table, place)
+    most, least = max(numbers, default=0.0), min(numbers, default=0.0)
+    if least < 0 or not (1.0 if is_bounded else _WEIGHED) < most <= 100:
+        return False
+    if most > _GROUP and not words.isdisjoint(_ACCURACIES):
+        return True
+    return any(value > 1 and not value.is_integer() for value in numbers)
+
+
+def _numbers(table: Table, place: int) -> list[float]:
+    """The finite numbers of a column."""
+    told = (number(cells[place].strip()) for _, cells in table.rows)
+    return [value for value in told if value is not None and math.isfinite(value)]
 
 
 def _value(
-    text: str, table: Table, at: tuple[int, int], metric: str, *, percent: frozenset[int]
+    text: str, table: Table, at: tuple[int, int], metric: str, *, divisors: Mapping[int, float]
 ) -> tuple[bool, float | None]:
     """As cell(). Raises SpecError for a number that the metric cannot have, too."""
     line, place = at
     column = table.header[place]
     known, value = cell(text, table, line, place)
     if value is not None:
-        value = in_our_sense(column, value / 100 if place in percent else value)
+        value = in_our_sense(column, value / divisors.get(place, 1.0))
     if value is not None and (why := impossible(metric, value)):
         raise SpecError(f"{column}: got {text.strip()[:40]!r} for {metric}; {why}", file=table.path, line=line)
     return known, value
@@ -336,17 +393,41 @@ def _own_steps(table: Table) -> tuple[list[int], str]:
     columns = {plain(column): place for place, column in enumerate(table.header)}
     numbering: dict[str, list[int]] = {}
     for name in filter(columns.__contains__, NUMBERS_ROWS):
-        known = [step for _, cells in table.rows if (step := whole(cells[columns[name]])) is not None]
-        if len(known) == len(table.rows):
+        if (known := _steps_in(table, columns[name])) is not None:
             numbering[table.header[columns[name]]] = known
     once = [column for column, steps in numbering.items() if len({*steps}) == len(steps)]  # rather than again and again
     if numbering:
         column = [*once, *numbering][0]
-        return numbering[column], f"rows are numbered by the column {column}"
+        gaps = any(not cells[table.header.index(column)].strip() for _, cells in table.rows)
+        more = "; a row of an evaluation that has none there is of the step before" if gaps else ""
+        return numbering[column], f"rows are numbered by the column {column}{more}"
     if (counted := _counted_updates(table)) is not None:
         place = table.header.index(counted)
         return [whole(cells[place]) or 0 for _, cells in table.rows], f"rows are numbered by the column {counted}"
     return list(range(1, len(table.rows) + 1)), _BY_ORDER
+
+
+def _steps_in(table: Table, place: int) -> list[int] | None:
+    """The whole numbers of a column; None where one is missing, but for an evaluation's row: it is of the step before.
+
+    Stable-Baselines3 counts its iterations in rows of training alone.
+    """
+    of_training = _places_of_training(table) if any(not cells[place].strip() for _, cells in table.rows) else []
+    steps: list[int] = []
+    for _, cells in table.rows:
+        step = whole(cells[place])
+        if step is None and steps and of_training and not any(cells[at].strip() for at in (place, *of_training)):
+            step = steps[-1]
+        if step is None:
+            return None
+        steps.append(step)
+    return steps
+
+
+def _places_of_training(table: Table) -> list[int]:
+    """The columns of metrics that are no evaluation's."""
+    named = [(at, name_of(column)) for at, column in enumerate(table.header)]
+    return [at for at, metric in named if metric not in (None, *_MARKS) and not str(metric).startswith("eval/")]
 
 
 def _counted_updates(table: Table) -> str | None:

@@ -1,28 +1,40 @@
-"""A JSON file of metrics -> a case: a list of rows, columns as lists, or one row of aggregates (a summary).
+"""A JSON, YAML or TOML file of metrics -> a case: a list of rows, columns as lists, rows by the name of their step, or
+one row of aggregates (a summary).
 
-What is not here: JSON lines (console), runs of ours (run_dir), trainer_state.json.
+What is not here: how such a file is parsed (whole_documents), JSON lines with a row each (console), runs of ours
+(run_dir), trainer_state.json.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from core.errors import GrpoError
 from grpoctl.diagnose.readers.attempts import newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.log_settings import stated_settings
-from grpoctl.diagnose.readers.metric_names import ONE_VALUE, STEPS, name_of, run_named
+from grpoctl.diagnose.readers.metric_names import HELD_OUT, ONE_VALUE, STEPS, name_of, run_named
 from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, are_slices, read_each
-from grpoctl.diagnose.readers.text import head, unpacked
-from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, flat_numbers, is_entry, number
+from grpoctl.diagnose.readers.trainer_log import (
+    Entry,
+    Known,
+    case_of_entries,
+    evaluated,
+    flat_numbers,
+    is_entry,
+    is_held_out,
+    number,
+)
+from grpoctl.diagnose.readers.whole_documents import JSON, document_of, format_of, may_be_document
 
-_LARGEST = 1 << 28
 _ONE_END = re.compile(  # first_step_kl, final_reward; reward_before, reward_after
     r"(?:(?P<first>first|initial|start|pre)|last|final|end|post)_(?:step_)?(?P<behind>\w+)"
     r"|(?P<before>\w+?)_(?:(?P<earlier>before|start|first|initial)|after|end|last|final)",
@@ -35,28 +47,48 @@ _PARTS = frozenset({  # words of what is a part of a run, or told twice
     "ood", "step", "steps", "trajectories", "trajectory",
 })  # fmt: skip
 _CURVES = (("x", "step", "steps"), ("y", "value", "values"))  # of a curve's two lists
-_SETTINGS = ("config", "args", "arguments", "hyperparameters", "hparams", "settings", "training_args")
+_SETTINGS = (
+    "config", "args", "arguments", "hyperparameters", "hparams", "hyperparams", "settings", "training_args", "params",
+    "cfg",
+)  # fmt: skip
+_OF_PARTS = ("trainer", "orchestrator")  # of a run, whose settings stand beside metrics (prime-rl)
+_OF_STEP = re.compile(  # what an object of one step's metrics is called: 10, step_10, epoch 3
+    r"(?:(?P<word>(?:global_|train_|training_)?step|iteration|iter|update|epoch|checkpoint|ckpt)s?[ _-]?)?"
+    r"(?P<number>\d{1,9})",
+    re.IGNORECASE,
+)
+_OF_STEPS = re.compile(r"step|epoch|iter|update|checkpoint|histor|log|metric|train", re.IGNORECASE)  # what holds these
+_TEXTS = ("completion", "response", "answer", "output", "generation", "prompt", "question")  # of a single completion
+_ALIKE = 0.9  # of a log's steps have as many rows, where these are parts of a step
+_RUN = "run"
+_STATED = frozenset({None, "step", "learning_rate", "beta", "temperature"})  # what a configuration has, too
+_EXTREMES: dict[str, Callable[[list[float]], float]] = {
+    "reward/max": max, "completions/longest": max, "reward/min": min, "completions/shortest": min,
+}  # fmt: skip
+_OF_MICRO_BATCHES = "{} rows a step (of micro-batches?) are read as their mean"
 
 
 class _JsonDocument:
-    """One JSON value."""
+    """One JSON value, or what a YAML or TOML file says in its own way."""
 
     name = "json"
     looks_for = "rows, columns or aggregates"
 
     def knows(self, source: Source) -> bool:
-        """By its content: one JSON value with a metric that we know."""
-        if source.path is None or not source.path.is_file() or not _may_be_one_value(head(source.path)):
+        """By its content: one value with a metric that we know; of YAML and TOML, mostly settings, a course."""
+        path = source.path
+        if path is None or not path.is_file() or not may_be_document(path):
             return False
         with suppress(GrpoError, ValueError, RecursionError):
-            return bool(_entries(_runs(_document(source.path))[0][1])[0])
+            entries, _ = _entries(_runs(document_of(path))[0][1])
+            return bool(entries) and (format_of(path) == JSON or _is_course(entries))
         return False
 
     def read(self, source: Source) -> Reading:
         """Rows by step. Raises SpecError where the file has no metric."""
         path = source.path
         assert path is not None  # knows() came first
-        document = _document(path)
+        document = document_of(path)
         runs = _runs(document)
         shared = _settings(document)
         return read_each([run for run, _ in runs], lambda at: self._of_run(path, runs[at][1], shared))
@@ -69,27 +101,16 @@ class _JsonDocument:
         case, notes = case_of_entries(entries, Known(settings={**shared, **_settings(document)}))
         if len(entries) == 1:
             notes.append("one row of numbers: an excerpt, or aggregates of a run")
-        return Reading(case=case, kind=self.name, source=str(path), notes=(*notes, *attempts))
+        return Reading(case=case, kind=format_of(path), source=str(path), notes=(*notes, *attempts))
 
 
 READER = _JsonDocument()
 
 
-def _may_be_one_value(start: bytes) -> bool:
-    """Whether a file that begins so may be one JSON value: JSON lines are one on each line, and may be a gigabyte."""
-    first, end, rest = start.lstrip().partition(b"\n")
-    if first[:1] not in (b"{", b"["):
-        return False
-    if not end or not rest.strip():
-        return True
-    with suppress(ValueError, RecursionError):
-        json.loads(first)
-        return False
-    return True
-
-
-def _document(path: Path) -> Any:
-    return json.loads(unpacked(path, _LARGEST))
+def _is_course(entries: Sequence[Entry]) -> bool:
+    """Whether entries tell of several steps, or of a reward."""
+    told = [{name_of(name) for name in entry.cells} for entry in entries]
+    return any("reward/mean" in names for names in told) or sum(bool(names - _STATED) for names in told) > 1
 
 
 def _settings(document: Any) -> dict[str, Any]:
@@ -97,7 +118,8 @@ def _settings(document: Any) -> dict[str, Any]:
     if not isinstance(document, dict):
         return {}
     stated = [stated_settings(document[name]) for name in _SETTINGS if isinstance(document.get(name), dict)]
-    return {name: value for part in stated for name, value in part.items()}
+    beside = {name: document[name] for name in _OF_PARTS if isinstance(document.get(name), dict)}
+    return {name: value for part in (stated_settings(beside), *stated) for name, value in part.items()}
 
 
 def _runs(document: Any) -> list[tuple[str, Any]]:
@@ -182,33 +204,76 @@ def _entries(document: Any) -> tuple[list[Entry], list[str]]:
     kept, notes = newest_attempt(places, rows.__getitem__, "step" if numbered else "epoch")
     rows, stated = [rows[at] for at in kept], [stated[at] for at in kept]
     steps = [step for step in stated if step is not None]
+    if len(steps) == len(rows):
+        steps, rows, parts = _joined(steps, rows)
+        notes = [*notes, *parts]
     if len({*steps}) < len(rows):
         steps = list(range(1, len(rows) + 1))
     return [Entry(step=step, cells=row) for step, row in zip(steps, rows, strict=True)], notes
 
 
-def _rows(document: Any) -> Iterator[dict[str, float]]:
+def _joined(steps: list[int], rows: list[dict[str, float]]) -> tuple[list[int], list[dict[str, float]], list[str]]:
+    """One row a step, the mean of those that follow each other, and a note where they tell the same metrics; what was
+    given where rows of a step stand apart, or one step has more of them than others.
+    """
+    by_step = [
+        [row for _, row in group] for _, group in groupby(zip(steps, rows, strict=True), key=lambda pair: pair[0])
+    ]
+    if len(by_step) == len(rows) or len(by_step) > len({*steps}):
+        return steps, rows, []
+    told_again = [len({*told}) < len(told) for group in by_step for told in [[*_metrics(group)]]]
+    size, times = Counter(map(len, by_step)).most_common(1)[0]
+    if any(told_again) and (size == 1 or times < _ALIKE * len(by_step)):
+        return steps, rows, []
+    notes = [_OF_MICRO_BATCHES.format(size)] if any(told_again) else []
+    return list(dict.fromkeys(steps)), [_mean(group) for group in by_step], notes
+
+
+def _metrics(group: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    """The metrics of some rows, each as often as it is told."""
+    for row in group:
+        yield from (name for name in row if name not in STEPS and is_entry([name]))
+
+
+def _mean(group: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The rows of a step as one: of a number the mean of those that have it, of the least and the most these."""
+    if len(group) == 1:
+        return dict(group[0])
+    values: dict[str, list[float]] = {}
+    for row in group:
+        for name, value in row.items():
+            values.setdefault(name, []).append(value)
+    return {name: _EXTREMES.get(name_of(name) or "", fmean)(told) for name, told in values.items()}
+
+
+def _rows(document: Any) -> list[dict[str, float]]:
     """Every row of the document as a flat mapping of numbers."""
     if isinstance(document, list):
         rows = [row for row in document if isinstance(row, dict)]
-        yield from _of_values(rows) or (dict(flat_numbers(row)) for row in rows)
-    elif isinstance(document, dict):
-        lists = {name: value for name, value in document.items() if isinstance(value, list)}
-        numbered = {key: value for key, value in document.items() if key.isdigit() and isinstance(value, dict)}
-        if len(lists) == 1 and (told := _of_values(next(iter(lists.values())))):
-            yield from told
-        elif (history := _history(lists)) is not None:
-            yield from (dict(flat_numbers(row)) for row in history)
-        elif points := _points(document):
-            yield from points
-        elif columns := {name for name, value in lists.items() if len(value) > 1 and is_entry([name])}:
-            yield from _transposed(lists, columns)
-        elif numbered and len(numbered) == len(document):
-            for key, row in sorted(numbered.items(), key=lambda item: int(item[0])):
-                yield {"step": float(key), **dict(flat_numbers(row))}
-        else:
-            whole = dict(flat_numbers({name: value for name, value in document.items() if name not in _SETTINGS}))
-            yield from _start_and_end(whole) or [whole]
+        return _of_values(rows) or [dict(flat_numbers(row)) for row in rows]
+    if not isinstance(document, dict):
+        return []
+    for form in (_only_values, _history, _points, _columns, _numbered):
+        if rows := form(document):
+            return rows
+    whole = dict(flat_numbers({name: value for name, value in document.items() if name not in _SETTINGS}))
+    return _start_and_end(whole) or [whole]
+
+
+def _lists(document: Mapping[str, Any]) -> dict[str, list[Any]]:
+    return {name: value for name, value in document.items() if isinstance(value, list)}
+
+
+def _parts(document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The document and the objects in it, with their names; no settings."""
+    inside = [(name, part) for name, part in document.items() if isinstance(part, dict) and name not in _SETTINGS]
+    return [("", document), *inside]
+
+
+def _only_values(document: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The rows of the document's only list, where that has an object for each value."""
+    lists = list(_lists(document).values())
+    return _of_values(lists[0]) if len(lists) == 1 else []
 
 
 def _of_values(objects: Sequence[Any]) -> list[dict[str, float]]:
@@ -221,7 +286,8 @@ def _of_values(objects: Sequence[Any]) -> list[dict[str, float]]:
         if not isinstance(name, str) or any(is_entry([key]) for key in named):
             return []
         if place is not None and told is not None and is_entry([name]):
-            rows.setdefault(place, {"step": place})[name] = told
+            called = evaluated(name) if is_held_out(named) else name
+            rows.setdefault(place, {"step": place})[called] = told
     return [rows[place] for place in sorted(rows)]
 
 
@@ -283,22 +349,98 @@ def _curve(points: object) -> Iterator[tuple[float, float]]:
             yield step, value
 
 
-def _history(lists: Mapping[str, list[Any]]) -> list[dict[str, Any]] | None:
-    """The list of rows among a document's lists; None where none has a metric."""
-    for value in lists.values():
-        if (
-            value
-            and all(isinstance(row, dict) for row in value)
-            and any(is_entry(dict(flat_numbers(row))) for row in value)
-        ):
-            return value
-    return None
+def _history(document: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The first list of rows with a metric, and the rows of lists that are named as evaluations, by their steps."""
+    listed = {name: value for name, value in _lists(document).items() if _is_listed(value)}
+    trained = next((name for name in listed if not _is_of_evaluation(name)), "")
+    rows = [dict(flat_numbers(row)) for row in listed.get(trained, ())]
+    for name, value in listed.items():
+        if _is_of_evaluation(name):
+            told = [dict(flat_numbers(row)) for row in value]
+            rows += [{evaluated(name): number for name, number in row.items()} for row in told]
+    return _in_order(rows)
+
+
+def _in_order(rows: list[dict[str, float]]) -> list[dict[str, float]]:
+    """The rows by their steps, where all have one."""
+    return rows if None in map(_step, rows) else sorted(rows, key=lambda row: _step(row) or 0.0)
+
+
+def _is_listed(rows: Sequence[Any]) -> bool:
+    """Whether a list has rows with metrics, and no single completions."""
+    if not rows or not all(isinstance(row, dict) for row in rows):
+        return False
+    samples = all(any(isinstance(row.get(name), str) for name in _TEXTS) and _step(row) is None for row in rows)
+    return not samples and any(is_entry(dict(flat_numbers(row))) for row in rows)
+
+
+def _step(row: Mapping[str, Any]) -> float | None:
+    return next((known for name in STEPS if (known := number(row.get(name))) is not None), None)
+
+
+def _is_of_evaluation(name: str) -> bool:
+    """Whether a part of a document is called an evaluation: `eval`, `val_history`; no `test_run`."""
+    words = re.findall(r"[a-z]+", name.lower())
+    return bool(words) and words[0] in HELD_OUT and _RUN not in words
+
+
+def _columns(document: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The rows of lists that are columns, of the document or of the first object in it that has some."""
+    for called, part in _parts(document):
+        lists = _lists(part)
+        columns = {name for name, value in lists.items() if len(value) > 1 and is_entry([name])}
+        of_settings = bool(called) and {name_of(name) for name in columns} <= _STATED
+        if columns and not of_settings and not _is_of_evaluation(called):
+            return _in_order([*_transposed(lists, columns), *_evaluations(lists, columns)])
+    return []
+
+
+def _numbered(document: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The rows of objects that are called by their step or epoch: `{"10": {...}}`, `{"epoch_1": {...}}`."""
+    for called, part in _parts(document):
+        named = {key: match for key in part if (match := _OF_STEP.fullmatch(key)) and isinstance(part[key], dict)}
+        words = {(match["word"] or "").lower() for match in named.values()}
+        if len(words) != 1 or _is_of_evaluation(called) or (words == {""} and not _is_all(called, part, named)):
+            continue
+        place = "epoch" if "epoch" in f"{called} {words}".lower() else "step"
+        rows = [{place: float(match["number"]), **dict(flat_numbers(part[key]))} for key, match in named.items()]
+        if any(map(is_entry, rows)):
+            return sorted(rows, key=lambda row: row[place])
+    return []
+
+
+def _is_all(called: str, part: Mapping[str, Any], numbered: Mapping[str, object]) -> bool:
+    """Whether numbers are all that an object has besides settings, and it is not called something else (`seeds`)."""
+    return all(key in numbered or key in _SETTINGS for key in part) and (not called or bool(_OF_STEPS.search(called)))
 
 
 def _transposed(lists: Mapping[str, list[Any]], columns: set[str]) -> Iterator[dict[str, float]]:
-    """The rows of lists that are columns; one that numbers them counts where it is as long as they are."""
-    longest = max(len(lists[name]) for name in columns)
-    taken = columns | {name for name in lists if name in STEPS and len(lists[name]) == longest}
+    """The rows of lists that are columns; one that numbers them counts where it is as long as they are.
+
+    Columns of half as many values as the reward, or twice as many, are of other rows.
+    """
+    whole = max((len(lists[name]) for name in columns if name_of(name) == "reward/mean"), default=0)
+    whole = whole or max(len(lists[name]) for name in columns)
+    taken = {name for name in columns if whole < 2 * len(lists[name]) < 4 * whole}
+    longest = max(len(lists[name]) for name in taken)
+    taken |= {name for name in lists if name in STEPS and len(lists[name]) == longest}
     for index in range(longest):
         cells = {name: number(lists[name][index]) for name in taken if index < len(lists[name])}
         yield {name: value for name, value in cells.items() if value is not None}
+
+
+def _evaluations(lists: Mapping[str, list[Any]], columns: set[str]) -> Iterator[dict[str, float]]:
+    """The rows of shorter lists of evaluations, by a list as long as they are that numbers them (`eval_steps`)."""
+    steps = next((lists[name] for name in STEPS if name in lists), [])
+    for name in columns:
+        short = 2 * len(lists[name]) <= len(steps) and (name_of(name) or "").startswith("eval/")
+        places = next((lists[other] for other in lists if _numbers_evaluations(other)), []) if short else []
+        if len(places) == len(lists[name]) and all(place in steps for place in places):
+            told = zip(map(number, places), map(number, lists[name]), strict=True)
+            yield from ({"step": step, name: value} for step, value in told if step is not None and value is not None)
+
+
+def _numbers_evaluations(name: str) -> bool:
+    """Whether a list is called the steps of evaluations: `eval_iterations`, `val_steps`."""
+    place = "_".join(re.findall(r"[a-z]+", name.lower())[1:]).removesuffix("s")
+    return _is_of_evaluation(name) and place in {step.removesuffix("s") for step in STEPS}

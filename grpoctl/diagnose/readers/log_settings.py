@@ -1,8 +1,9 @@
 """The settings that a log's own lines state: verl's printed configuration, TRL's arguments, a command line, a head.
 
-Four forms: a printed dictionary with nested keys (`{'actor_rollout_ref': {'actor': {...`), `GRPOConfig(` or
-`Namespace(` with one `key=value` a line, options of a command (`--num_generations 8`, `data.batch_size=64`), and
-lines `num_generations: 8` before the first metrics. What is not here: metrics, and what TRL's arguments mean.
+Five forms: a printed dictionary with nested keys (`{'actor_rollout_ref': {'actor': {...`), `GRPOConfig(` or
+`Namespace(` with one `key=value` a line, options of a command (`--num_generations 8`, `data.batch_size=64`), lines
+`num_generations: 8` before the first metrics, and there what a line lists (`G=8 lr=2e-6`, `` `rollout.n=8` ``). What is
+not here: metrics, and what TRL's arguments mean.
 """
 
 from __future__ import annotations
@@ -14,16 +15,29 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from grpoctl.diagnose.readers.console_lines import without_prefix
+from grpoctl.diagnose.readers.metric_names import HELD_OUT
 from grpoctl.diagnose.readers.text import Line
 from grpoctl.diagnose.readers.trainer_log import plain_value
 from grpoctl.diagnose.readers.trl_settings import settings_of_arguments
 
 _OPEN = re.compile(r"\b(?:\w*Config|\w*Arguments|Namespace)\($|\b(?:\w*Config|\w*Arguments|Namespace)\((?=\s*\w+=)")
-_ARGUMENT = re.compile(r"(?:^|[\s(,])(\w+)=('[^']*'|\"[^\"]*\"|<[^>]*>|[^\s,()]+)")
+_CALLS = ("Config(", "Arguments(", "Namespace(")  # quickly looked for
+_ARGUMENT = re.compile(  # not `length = whole - prompt`: that is no value
+    r"(?:^|[\s(,])(\w+)\s*=(?!=)\s*('[^']*'|\"[^\"]*\"|<[^>]*>|[^\s,()]++(?!\s+(?:if\b|[-+*/])))"
+)
+_OF_ARGUMENTS = re.compile(r"\s*+\w+\s*=(?!=).*,\s*(?:#.*)?|.*\)\s*")  # a line of them
 _OPTION = re.compile(r"--([A-Za-z][\w-]*)(?:[ =]+(?!--)('[^']*'|\"[^\"]*\"|[^\s\\]+))?")
 _OVERRIDE = re.compile(
-    r"(?<![\w.])\+{0,2}((?:actor_rollout_ref|algorithm|data|trainer|reward_model|critic)(?:\.\w+)+)=('[^']*'|\"[^\"]*\"|[^\s\\,]+)"
+    r"(?<![\w.])\+{0,2}((?:actor_rollout_ref|algorithm|data|trainer|reward_model|critic)(?:\.\w+)+)=('[^']*'|\"[^\"]*\"|[^\s\\,`]+)"
 )
+_NUMBER = r"[-+]?\.?\d[\d._]*+(?:[eE][-+]?\d++)?+(?![\w%,]{0,20}\d)"
+_QUOTED = re.compile(rf"`([A-Za-z][\w.]*+)\s?[=:]\s?({_NUMBER})`")  # `rollout.n=8`
+_LISTED = re.compile(
+    rf"(?:^|[\s,;(])([A-Za-z][\w.]*+)\s?[=:]?\s?({_NUMBER})(?=$|[\s,;)\"])"
+)  # G=8 lr=2e-06; lr 1e-6, G = 8
+_GROUP_OF = re.compile(r"\bgroup[ _-]size(?:\s?[=:]\s?|\s(?:of\s|is\s)?)(\d{1,4})\b(?![.,]\d)", re.IGNORECASE)
+_OF_METRICS = re.compile(r"reward|loss|step|iter|epoch|score|acc", re.IGNORECASE)
+_SHORT_NAMES = {"G": "group_size", "K": "group_size", "T": "temperature", "kl": "kl_coef"}  # beside a group's size
 _KEY = re.compile(r"['\"]([\w./]+)['\"]: ")
 _PLAIN = re.compile(
     r"^[\s\-*•>]*\**['\"`]?([A-Za-z][\w .-]{0,40}?)['\"`]?\**\s*(?:[:=]|->)\s*\**[`'\"]?([^\s,`'\"]+)[`'\"]?,?\s*$"
@@ -31,9 +45,13 @@ _PLAIN = re.compile(
 _ASSIGNED = re.compile(
     r"^\s*([A-Za-z_]\w*)\s*=\s*([-+]?\.?\d[\d._]*(?:[eE][-+]?\d+)?)\s*(?:#.*)?$"
 )  # of a notebook's code
+_OF_OTHERS = HELD_OUT | {  # words of a path whose end is no setting of the policy's training
+    "critic", "ref", "reference", "reward", "rm", "value", "teacher", "judge", "sft", "draft", "warmup", "pretrain",
+}  # fmt: skip
 _MOST_ASSIGNED = 1000
 _MOST_LATER = 20_000  # lines with settings behind the first metrics
 _LONGEST = 10_000  # characters of such a line
+_LONGEST_HEAD = 1000  # characters of one that lists some
 _MOST = 5000  # lines of one printed configuration
 _NAMES = {  # what scripts call them, in small letters with _: our field
     "num_generations": "num_generations", "group_size": "num_generations", "n_samples_per_prompt": "num_generations",
@@ -46,7 +64,7 @@ _NAMES = {  # what scripts call them, in small letters with _: our field
     "repetition_penalty": "repetition_penalty", "epsilon": "epsilon", "clip_eps": "epsilon",
     "clip_range": "epsilon", "cliprange": "epsilon", "eps_clip": "epsilon",
     "max_completion_length": "max_completion_length", "max_new_tokens": "max_completion_length",
-    "generate_max_len": "max_completion_length",
+    "generate_max_len": "max_completion_length", "rollouts_per_example": "num_generations",
     "max_response_length": "max_completion_length", "max_grad_norm": "max_grad_norm", "grad_clip": "max_grad_norm",
     "warmup_steps": "warmup_steps", "max_steps": "max_steps", "rollout_max_response_len": "max_completion_length",
 }  # fmt: skip
@@ -56,7 +74,7 @@ _WHOLE = frozenset({
 })  # fmt: skip
 _KL_TYPES = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
 _PARTS = ("actor_rollout_ref", "'algorithm'", "'data'")  # of verl's configuration
-_MARKS = ("--", "=", ":", "(")  # a line without one of them states nothing
+_MARKS = ("--", "=", ":", "(", "size")  # a line without one of them states nothing
 
 
 class LogSettings:
@@ -98,6 +116,24 @@ class LogSettings:
             self._take_plain(match[1], match[2])
         if (match := _ASSIGNED.match(text)) and len(self._assigned) < _MOST_ASSIGNED:
             self._assigned[match[1]] = _value(match[2])
+        self.take_listed(text)
+
+    def take_listed(self, text: str) -> bool:
+        """Takes what a line lists, in backquotes or as names with numbers behind them; whether that is anything."""
+        if len(text) > _LONGEST_HEAD:
+            return False
+        listed = _quoted_in(text) if "`" in text else _listed_in(text)
+        sizes = {*_GROUP_OF.findall(text)}
+        if len(sizes) == 1:
+            listed.setdefault("group_size", sizes.pop())
+        self._plain |= {name: _value(value) for name, value in listed.items()}
+        return bool(listed)
+
+    def goes_on_in(self, text: str) -> bool:
+        """Whether a line is of a configuration or of arguments that were begun, or states some itself."""
+        of_arguments = self._in_arguments and _OF_ARGUMENTS.fullmatch(text, 0, _LONGEST) is not None
+        begins = (any(end in text for end in _CALLS) and _OPEN.search(text)) or ("=" in text and _OVERRIDE.search(text))
+        return bool(self._held or of_arguments or begins)
 
     def known(self) -> dict[str, Any]:
         """Fields of core.health.case.Settings, and what they mean here."""
@@ -110,8 +146,7 @@ class LogSettings:
         return {name: self._assigned.get(str(value), value) for name, value in self._arguments.items()}
 
     def _take_plain(self, name: str, value: str) -> None:
-        word = re.sub(r"[\s.-]+", "_", name.strip().lower())
-        if word in _NAMES:
+        if (word := _named(re.sub(r"[\s-]+", "_", name.strip()))) is not None:
             self._plain[word] = _value(value)
 
     def _look_at_arguments(self, text: str) -> None:
@@ -140,8 +175,7 @@ class LogSettings:
             document = ast.literal_eval("\n".join(lines))
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             document = None
-        flat = _flat(document) if isinstance(document, dict) else _by_columns(lines)
-        self._of_verl |= flat
+        self._of_verl |= _of_its_version(_flat(document)) if isinstance(document, dict) else _by_columns(lines)
 
 
 class Heads:
@@ -156,10 +190,14 @@ class Heads:
         self.whole = LogSettings()  # of the same form the later statement
         self._stating = LogSettings()  # only tells which lines state something
         self._later: deque[tuple[int, str]] = deque(maxlen=_MOST_LATER)  # lines behind the first metrics, their numbers
+        self._in_head = True
 
     def look(self, line: Line, *, before_metrics: bool, is_read: bool) -> None:
         """Takes what the line states. is_read: metrics were read in it, such as the learning rate of an argument."""
-        if not is_read:
+        is_first, self._in_head = self._in_head and not before_metrics, before_metrics
+        if is_read and is_first and self.whole.take_listed(line.text):  # G=8 lr=2e-6 kl=0.02 are no metrics
+            self.first.take_listed(line.text)
+        elif not is_read or self.whole.goes_on_in(line.text):
             self.whole.look(line.text, before_metrics=before_metrics)
             if before_metrics:
                 self.first.look(line.text, before_metrics=True)
@@ -177,9 +215,46 @@ class Heads:
 
 def stated_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Our fields of a configuration that is a flat mapping: TRL's arguments, or a script's own; else verl's tree."""
-    if any(isinstance(value, dict) for value in arguments.values()):
-        return _settings_of_verl(_flat(arguments))
-    return settings_of_arguments(arguments) or _plain_settings(arguments)
+    known = settings_of_arguments(arguments)
+    if known or not any(isinstance(value, dict) for value in arguments.values()):
+        return known or _plain_settings(arguments)
+    flat = _flat(arguments)
+    return _settings_of_verl(flat) or _plain_settings(_without_contradictions(flat))
+
+
+def _without_contradictions(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Field -> value of the paths that end in a name of one; of a field that two of them state differently nothing."""
+    stated: dict[str, set[Any]] = {}
+    for path, value in flat.items():
+        if (word := _named(path)) is not None and isinstance(value, str | int | float):
+            stated.setdefault(_NAMES[word], set()).add(_value(value) if isinstance(value, str) else value)
+    return {field: value for field, told in stated.items() if len(told) == 1 for value in told if field in _NAMES}
+
+
+def _named(path: str) -> str | None:
+    """The name below that a path of a configuration ends in (`rollout.n`, `actor.optim.lr`); None where it ends in
+    none, or is of something beside the policy that is trained.
+    """
+    *before, last = path.lower().split(".")
+    if not _OF_OTHERS.isdisjoint(re.findall(r"[a-z]+", " ".join(before).replace("_", " "))):
+        return None
+    both = f"{before[-1]}_{last}" if before else last
+    return both if both in _NAMES else last if last in _NAMES and (len(last) > 1 or not before) else None
+
+
+def _quoted_in(text: str) -> dict[str, str]:
+    """Name below -> number of what stands in backquotes (`` `rollout.n=8` ``); a letter only beside other names."""
+    named = {name: value for path, value in _QUOTED.findall(text) if (name := _named(path)) is not None}
+    return named if any(len(name) > 1 for name in named) else {}
+
+
+def _listed_in(text: str) -> dict[str, str]:
+    """The same of a line `G=8 lr=2e-6 kl=0.02` that tells no metric: a group's size, and what stands beside it."""
+    if _OF_METRICS.search(text):
+        return {}
+    said = [(_SHORT_NAMES.get(name) or _named(name), value) for name, value in _LISTED.findall(text)]
+    named = {name: value for name, value in said if name is not None}
+    return named if len(named) > 1 and any(_NAMES[name] == "num_generations" for name in named) else {}
 
 
 def _flat(document: Mapping[str, Any], before: str = "") -> dict[str, Any]:
@@ -188,6 +263,14 @@ def _flat(document: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     for name, value in document.items():
         flat |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
     return flat
+
+
+def _of_its_version(config: dict[str, Any]) -> dict[str, Any]:
+    """verl's whole configuration; before 0.3 it did not say that a KL which is not in the loss is in the reward."""
+    older = "algorithm.kl_ctrl.kl_coef" in config and "algorithm.use_kl_in_reward" not in config
+    if older and config.get("actor_rollout_ref.actor.use_kl_loss") is False:
+        return {**config, "algorithm.use_kl_in_reward": True}
+    return config
 
 
 def _by_columns(lines: list[str]) -> dict[str, Any]:

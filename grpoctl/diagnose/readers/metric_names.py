@@ -152,6 +152,15 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     env/all/format | rewards/format
     env/all/format_eos | completions/truncated
     lr-pg_0 | learning_rate
+    lr-Adam | learning_rate
+    lr-AdamW | learning_rate
+    lr-AdamW/pg1 | learning_rate
+    lr-AdamW8bit | learning_rate
+    lr-FusedAdam | learning_rate
+    lr-DeepSpeedCPUAdam | learning_rate
+    lr-Adafactor | learning_rate
+    lr-Lion | learning_rate
+    lr-SGD | learning_rate
     tool_call/mean | tools/calls
     kl_policy_base | kl
     actor_train/grad_norm | grad_norm
@@ -190,6 +199,26 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     train_total_rewards_mean | reward/mean
     grouped_rewards_mean | reward/mean
     grouped_rewards_std | reward/group_std
+    env_runners/episode_return_mean | reward/mean
+    env_runners/episode_return_max | reward/max
+    env_runners/episode_return_min | reward/min
+    evaluation/env_runners/episode_return_mean | eval/reward
+    learners/default_policy/mean_kl_loss | policy/kl_old
+    learners/default_policy/policy_loss | policy/loss
+    learners/default_policy/vf_loss | critic/loss
+    learners/default_policy/vf_explained_var | critic/explained
+    learners/default_policy/entropy | entropy
+    learners/default_policy/gradients_default_optimizer_global_norm | grad_norm
+    learners/default_policy/default_optimizer_learning_rate | learning_rate
+    reward/evaluate_response/avg_total_reward | reward/mean
+    generator/generate/avg_tokens_generated | completions/length
+    rl_trainer/avg_loss | loss
+    rl_trainer/learning_rate | learning_rate
+    train_fraction_of_samples_properly_ended | completions/truncated
+    train_init_policy_kl | kl
+    rollout/zero_std/count_0 | groups/solved_none
+    rollout/zero_std/count_1 | groups/solved_all
+    progress/lr | learning_rate
     """
 )
 _HOME_MADE = _table(  # in small letters, words joined by _
@@ -207,6 +236,10 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     train_reward | reward/mean
     total_reward | reward/mean
     rewards | reward/mean
+    mean_r | reward/mean
+    r_mean | reward/mean
+    rbar | reward/mean
+    r_std | reward/std
     std_reward | reward/std
     rewards_std | reward/std
     max_reward | reward/max
@@ -214,6 +247,8 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     min_reward | reward/min
     reward_min | reward/min
     group_reward_std | reward/group_std
+    grpstd | reward/group_std
+    grp_std | reward/group_std
     kl_div | kl
     kl_divergence | kl
     mean_kl | kl
@@ -251,6 +286,7 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     clipped_ratio | completions/truncated
     truncation_rate | completions/truncated
     frac_truncated | completions/truncated
+    is_max_tokens | completions/truncated
     solve_none | groups/solved_none
     batch_solve_none | groups/solved_none
     all_wrong_groups | groups/solved_none
@@ -286,8 +322,9 @@ _EVAL = _table(
 )
 # Shares of what is the other way round with us: live groups, completions that end.
 _COMPLEMENTS = frozenset(
-    {"env/all/by_group/frac_mixed", "baseline_reward/pct_mixed", "val/stop_rate", "env/all/format_eos"}
-)
+    {"env/all/by_group/frac_mixed", "baseline_reward/pct_mixed", "val/stop_rate", "env/all/format_eos",
+     "train_fraction_of_samples_properly_ended"}
+)  # fmt: skip
 _SECOND = {  # where nothing else in the log is called so; a KL loss is nearly always the estimate before its weight
     "kl_loss": "kl", "critic/rewards/mean": "reward/mean", "critic/rewards/max": "reward/max",
     "critic/rewards/min": "reward/min", "rewards/reward/mean": "reward/mean", "rewards/reward": "reward/mean",
@@ -300,7 +337,8 @@ _SECOND = {  # where nothing else in the log is called so; a KL loss is nearly a
 KNOWN = _TRL | _VERL | _OTHERS | _EVAL | _SECOND
 STEPS = (  # what numbers the rows
     "step", "_step", "global_step", "training/global_step", "trainer/global_step", "train/global_step", "iteration",
-    "iter", "train_step", "training_step", "steps", "grpo_step", "rl_step",
+    "iter", "train_step", "training_step", "steps", "grpo_step", "rl_step", "training_iteration",
+    "time/iterations", "schritt",
 )  # fmt: skip
 RUNS = frozenset({  # what tells runs apart, where rows of several stand in one file
     "run", "run_name", "run_id", "run_uuid", "experiment", "experiment_name", "seed", "method", "algorithm", "variant",
@@ -316,6 +354,9 @@ _OF_SETTINGS = re.compile(r"(?:.*\.)?(?:hparams|params|config)[./].*")  # run.hp
 SPLITS = frozenset(
     {"train", "training", "eval", "evaluation", "val", "valid", "validation", "test", "dev", "held", "out"}
 )
+HELD_OUT = frozenset(
+    {"eval", "evaluation", "evaluate", "val", "valid", "validation", "validate", "test", "dev", "heldout"}
+)
 _NAMES_A_SPLIT = frozenset({"subset", "split", "context", "phase", "set"})
 TOTALS = frozenset({"all", "total", "overall", "mean", "average", "avg"})  # of slices, or of runs
 # What says that a row is of TRL's GRPO trainer, and not of some other one that Hugging Face's Trainer drives.
@@ -323,8 +364,8 @@ OF_GRPO = [theirs for theirs, ours in _TRL.items() if ours in ("groups/dead", "c
 _OLDER = ("completion_length", "clip_ratio")  # versions whose reward_std is inside groups
 # Known, and of no use to a rule: not worth a note that they were left out.
 _ASIDE = re.compile(
-    r"(eval_|train/|val/|eval/)?epoch|step|_.*|.*global_step|.*step_time.*|num_tokens|total_flos|num_input_tokens_seen|total_num_tokens"
-    r"|eval_(runtime|num_tokens|step_time|.*_per_second)|train_(loss|epochs?|batch_size|samples?|tokens?|size|(max_|min_|seq_|max_seq_)?len(gth)?)|profiling/.*|(eval_)?rewards?/.+/std|(eval_)?reward_std"
+    r"(eval_|train/|val/|eval/)?epoch|step|_.*|.*global_step|.*step_time.*|num_tokens|total_flos|num_input_tokens_seen|total_num_tokens|(cumulative_|total_)?generated_tokens"
+    r"|eval_(runtime|num_tokens|step_time|.*_per_second)|train_(loss|epochs?|batch_size|samples?|tokens?|size|(max_|min_|seq_|max_seq_)?len(gth)?)|max_(completion|response)_length|max_new_tokens|profiling/.*|(eval_)?rewards?/.+/std|(eval_)?reward_std"
     r"|(eval_)?frac_reward_zero_std|(eval_)?entropy|eval_kl|(eval_)?completions/(min|max|mean_terminated|min_terminated|max_terminated)_length"
     r"|mean_token_accuracy|(eval_)?clip_ratio(/.+)?|eval_sampling/.+|sampling/.+|eval_completions/.+|total_length|return"
     r"|(perf|timing_s|timing_per_token_ms|timing|time|global_seqlen|prompt_length|num_turns|val-aux|memory|system|tool_call_counts)/.*"
@@ -332,7 +373,12 @@ _ASIDE = re.compile(
     r"|.*\.py|.*(elapsed|remaining|runtime|seconds|per_second|throughput|time)(\(.*\))?|percentage|memory.*"
 )
 _REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>[/_]mean|[/_]std)?")
-_VALIDATION = re.compile(r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@\d+|val/test_score/(?P<old>.+)")
+_VALIDATION = re.compile(
+    r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@\d+|val/test_score/(?P<old>.+)|eval[_/](?P<first>.+)_pass@?1"
+)
+_BEHIND = re.compile(  # rewards/train, rewards/test
+    r"(?P<name>(?!(?:eval|val|valid|test|train|training)/).+?)(?:(?P<trained>(?:/train(?:ing)?)+)|/(?:eval|val|valid|test))"
+)
 _OF_PROSE = frozenset({
     "the", "a", "an", "my", "our", "this", "that", "its", "of", "is", "and", "when", "while", "steps", "step", "so",
     "but", "with",
@@ -371,11 +417,14 @@ def name_of(theirs: str) -> str | None:
 
     Names with spaces or capitals (`Training Loss`, `completions / mean_length`), or with `train/` before them, too.
     """
-    exact = _exact(theirs)
+    behind = _BEHIND.fullmatch(theirs)
+    exact = _exact(theirs) if behind is None else None
     if exact is not None or is_aside(theirs):  # timing_s/reward is a time
         return exact
     if is_share_of_live_groups(theirs):
         return "groups/dead"
+    if behind is not None:
+        return name_of(behind["name"] if behind["trained"] else f"eval/{behind['name']}")
     return metric_by_words(theirs) or _one_reward(theirs) or _part_of_reward(theirs)
 
 
@@ -413,7 +462,7 @@ def _of_family(name: str) -> str | None:
             return None if match["eval"] else f"reward/function_std/{word}"
         return f"eval/rewards/{word}" if match["eval"] else f"rewards/{word}"
     if match := _VALIDATION.fullmatch(name):
-        return "eval/slices/" + re.sub(r"[^\w.-]", "_", match["set"] or match["old"])
+        return "eval/slices/" + re.sub(r"[^\w.-]", "_", match["set"] or match["old"] or match["first"])
     return None
 
 
@@ -425,6 +474,8 @@ def _joined(theirs: str) -> str:
 def _one_reward(theirs: str) -> str | None:
     """A part of the reward that is called `NAME_reward`."""
     match = _ONE_REWARD.fullmatch(_joined(theirs))
+    if match is not None and match["name"] == "policy":
+        return None  # what an update maximises (MLX-GRPO)
     if match is not None and not _OF_PROSE.isdisjoint(match["name"].split("_")):
         return None
     return None if match is None or match["name"] in ("eval", "val", "test", "best") else f"rewards/{match['name']}"
@@ -474,11 +525,12 @@ def _columns(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...], 
 @lru_cache(maxsize=1000)
 def metrics_of(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """(theirs, ours) of a row's names: of what is logged twice one, and a name by its words where no exact one is."""
-    exact = {ours for theirs in names if theirs not in _SECOND and (ours := _exact(theirs)) is not None}
+    second_ones = {theirs for theirs in names if not _SECOND.keys().isdisjoint(_spellings(theirs))}
+    exact = {ours for theirs in names if theirs not in second_ones and (ours := _exact(theirs)) is not None}
     pairs: dict[str, str] = {}  # ours -> theirs
     for theirs in names:
         ours = name_of(theirs)
-        second = theirs in _SECOND or _exact(theirs) is None
+        second = theirs in second_ones or _exact(theirs) is None
         if ours is not None and ours not in ("step", "update") and not (second and (ours in exact or ours in pairs)):
             pairs[ours] = theirs
     return tuple((theirs, ours) for ours, theirs in pairs.items())

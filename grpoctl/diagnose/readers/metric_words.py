@@ -19,7 +19,8 @@ _NO_NAME = re.compile(r"[/\u2212=+]| [-\u2013] ")  # a ratio or a difference of 
 _DECIMAL = re.compile(r"\s[-+]?\d*\.\d+\s*%?\s*\Z")  # `eval reward 0.5`
 _VALUED = re.compile(r"\s[-+]?\d")  # `reward 0.12`: a name with its value
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_CHINESE = {  # and Japanese
+_CHINESE = {  # and Japanese, and German where it has letters of its own
+    "Antwortlänge": " response length ", "Länge": " length ",
     "零方差": " zero variance ", "方差": " variance ", "组": " group ",
     "平均": " avg ", "均值": " mean ", "奖励": " reward ", "得分": " score ", "分数": " score ", "熵": " entropy ",
     "损失": " loss ", "学习率": " lr ", "梯度范数": " grad norm ", "梯度": " grad ", "回复": " response ",
@@ -41,10 +42,11 @@ _SAYS_NOTHING = frozenset({
     "a", "in", "on", "at", "by", "to", "over", "value", "curr", "current", "token", "tokens", "step", "final",
     "total", "overall", "raw", "actor", "rolling", "smoothed", "ema", "running", "approx", "estimated", "est",
     "ref", "reference", "all", "group", "trainer", "stats", "metrics", "ppo", "grpo", "rl", "learner", "optim", "task",
-    "env", "with", "update", "emit", "emitting",
+    "env", "with", "update", "emit", "emitting", "native", "canonical", "mittel", "mittelwert", "mittlere",
 })  # fmt: skip
 _HELD_OUT = frozenset({
     "eval", "val", "validation", "test", "dev", "heldout", "held", "out", "evaluation", "benchmark",
+    "validierung",
 })  # fmt: skip
 _SETS = frozenset({
     "gsm8k", "gsm", "math", "math500", "aime", "aime24", "aime25", "amc", "mbpp", "humaneval", "olympiad",
@@ -54,7 +56,7 @@ _ASIDE = _SAYS_NOTHING | _HELD_OUT | _SETS
 _MEANS_OF = frozenset({"mean", "avg", "average"})
 _PLACES = frozenset({  # what a path of a metric begins with, beside the names that trainers are known for
     "train", "trainer", "training", "actor", "policy", "rollout", "stats", "metrics", "ppo_actor", "grpo_actor",
-    "grpo", "ppo", "reward", "rl", "learner", "batch", "optim", "generation", "gen",
+    "grpo", "ppo", "reward", "rl", "learner", "groups", "batch", "optim", "generation", "gen",
 })  # fmt: skip
 # A word -> the word that stands for it below.
 _SAME = {
@@ -81,6 +83,8 @@ _SAME = {
     "zeros": "zero", "no": "zero", "non": "nonzero", "groups": "group", "prompts": "group", "variance": "var",
     "advantages": "advantage", "adv": "advantage", "unique": "distinct", "div": "divergence", "losses": "loss",
     "successes": "accuracy", "tools": "tool", "calls": "call",
+    "belohnung": "reward", "belohnungen": "reward", "lernrate": "lr", "verlust": "loss", "entropie": "entropy",
+    "genauigkeit": "accuracy", "abgeschnitten": "truncated", "streuung": "std", "standardabweichung": "std",
     "minimum": "min", "maximum": "max", "highest": "max", "lowest": "min", "learning": "learn", "logp": "logprob",
     "logprobs": "logprob", "formatting": "format", "formatted": "format",
 }  # fmt: skip
@@ -115,6 +119,7 @@ _MEANS: dict[frozenset[str], str] = {
                                   "response clip share", "clip response", "clip length", "length clip share",
                                   "response length clip share", "response clipshare", "hit max length",
                                   "cap hit share", "hit cap", "hit cap share", "length cap hit share", "at cap",
+                                  "length truncated share", "length truncated",
                                   "cut off", "cut off share", "hitting max length", "max length hit share", "zero eos",
                                   "zero eos share"),
         "completions/valid": ("valid", "valid share", "valid response", "valid response share", "validity"),
@@ -176,6 +181,7 @@ _LIVE = frozenset(map(frozenset, (
     {"live"}, {"mixed"}, {"informative"}, {"effective"}, {"useful"}, {"contributing"}, {"nonzero", "std"},
     {"nonzero", "var"}, {"nonzero", "advantage"}, {"nonzero", "reward", "std"}, {"nonzero", "reward", "var"},
 )))  # fmt: skip
+_OBJECTIVES = ("policy_reward", "policy_rewards")  # what an update maximises (MLX-GRPO)
 _PERCENT = re.compile(r"%|pct|percent", re.IGNORECASE)
 _COUNTING = frozenset({  # words of how rewards were counted, spread and computed: no part is called so
     "median", "quantile", "percentile", "n", "k", "lr", "scale", "scaled", "norm", "normalized", "normalised", "clip",
@@ -196,7 +202,8 @@ def metric_by_words(name: str) -> str | None:
     """The metric that the words mean; None where a word is left that nobody knows. Paths (`a/b`) have no words."""
     path = name.lower().strip().split("/")
     of_trained = path[0] == "reward" and path[-1] in _SETS  # reward/math: where prompts of several sets are trained on
-    if len(name) > _LONGEST or _DECIMAL.search(name) or of_trained:
+    objective = path[-1].replace(" ", "_").strip("*`") in _OBJECTIVES
+    if len(name) > _LONGEST or _DECIMAL.search(name) or of_trained or objective:
         return None
     plain = _AT_TEMPERATURE.sub(" ", _COUNTED.sub("response tokens", _MARKS.sub(" ", name)))
     if len(path) > 1 and path[-1] in _MEANS_OF:  # Score/mean
@@ -238,6 +245,12 @@ def is_statistic(name: str) -> bool:
     """Whether a name under a reward is of how it was counted or weighed (`reward/p90`), and no part."""
     words = _words(name.replace("_", " "))
     return not _COUNTING.isdisjoint(words) or not _NO_PARTS.isdisjoint(words) or bool(_QUANTILE.fullmatch(name))
+
+
+@lru_cache(maxsize=10_000)
+def is_return(name: str) -> bool:
+    """Whether a name says `return`: of a critic's, say, less a KL; the reward where nothing else is."""
+    return not {"return", "returns", "ret"}.isdisjoint(_raw_words(name.replace("_", " ")))
 
 
 def _of_words(text: str, *, path: bool = False) -> str | None:

@@ -7,6 +7,7 @@ and what was left out. What is not: names (metric_names) and files.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,17 +18,21 @@ from typing import Any, NamedTuple
 
 from core.health.case import Case, Notice, Sample, Settings
 from core.health.finding import StepTable
-from grpoctl.diagnose.readers.base import without_absent
-from grpoctl.diagnose.readers.metric_names import is_older, left_out, name_of, translated
+from grpoctl.diagnose.readers.base import impossible, without_absent
+from grpoctl.diagnose.readers.metric_names import HELD_OUT, STEPS, is_older, left_out, name_of, translated
+from grpoctl.diagnose.readers.metric_words import is_return
 from grpoctl.diagnose.readers.trl_settings import ARGUMENTS_OF_GRPO, settings_of_arguments, settings_of_rows
 
 _DEPTH = 4  # of objects inside each other
 _ROUNDING = 1e-6  # float32 has 6e-8
 _DEAD = 1e-3  # an advantage of at most this is float32's rounding over eps = 1e-4
+_WORDS = 3  # of what a row is of: more are a message
 _GROUP = 16  # completions of a prompt, where a log does not say: more may be several groups
 _NAMED = 6  # of the columns that were left out
 _OF_TRAINING = frozenset({"loss", "policy/loss", "grad_norm", "learning_rate", "reward/mean"})
 _SUMMARY = frozenset({"train_runtime"})  # the last entry of a run: its totals
+_KINDS = ("event", "split", "phase", "mode", "subset", "stage", "type", "kind")  # keys of what a row is of
+_OF_NO_SPLIT = frozenset({*STEPS, "epoch"})  # numbers of a row, whatever it is of
 
 _SOLVED = ("groups/solved_none", "groups/solved_all", "groups/solved_some")
 _OF_REWARDS = frozenset({"reward/mean", "eval/reward", "reward/std", "reward/group_std"})
@@ -64,18 +69,53 @@ def number(value: object) -> float | None:
         return None
 
 
-def flat_numbers(document: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
+def flat_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """(name, number) of every number in nested objects, whose names are joined by a slash.
 
-    null and None say that nothing was measured; text and lists are no metrics, but for a list of `rewards`.
+    null and None say that nothing was measured; text and lists are no metrics, but for a list of `rewards`. What says
+    that it is of an evaluation (`"event": "eval"`) has that before its names, and counts beside a total are shares.
     """
+    numbers = _numbers_in(document)
+    if not is_held_out(document):
+        return numbers
+    return ((evaluated(name), value) for name, value in numbers)
+
+
+def _numbers_in(document: Mapping[str, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, float]]:
+    total = document.get("total") if depth else None
+    if type(total) is int and total > 1:
+        document = {name: _share(f"{before}{name}", value, total) for name, value in document.items()}
     for name, value in document.items():
         if isinstance(value, dict) and depth < _DEPTH:
-            yield from flat_numbers(value, f"{before}{name}/", depth + 1)
+            yield from _numbers_in(value, f"{before}{name}/", depth + 1)
         elif name in LISTED and isinstance(value, list):
-            yield from flat_numbers(LISTED[name](value), before)
+            yield from ((f"{before}{part}", one) for part, one in LISTED[name](value).items())
         elif (known := number(value)) is not None:
             yield f"{before}{name}", known
+
+
+def is_held_out(row: Mapping[str, Any]) -> bool:
+    """Whether a row says of itself that it is of an evaluation: `"event": "eval"`, `"split": "val"`."""
+    return any(isinstance(said := row.get(kind), str) and _says_held_out(said) for kind in _KINDS)
+
+
+@lru_cache(maxsize=10_000)
+def _says_held_out(text: str) -> bool:
+    words = set(re.findall(r"[a-z]+", text.lower()))
+    return len(words) <= _WORDS and not words.isdisjoint(HELD_OUT) and words.isdisjoint(("train", "training"))
+
+
+@lru_cache(maxsize=10_000)
+def evaluated(name: str) -> str:
+    """A number of an evaluation's row with `eval/` before it, but where it says so itself or numbers the row."""
+    as_it_is = name in _OF_NO_SPLIT or (name_of(name) or "").startswith("eval/")
+    return name if as_it_is else f"eval/{name}"
+
+
+def _share(name: str, value: object, total: int) -> object:
+    """The value of that name beside a total: a count of it where the metric is a share."""
+    metric = name_of(name) if type(value) is int and 0 <= value <= total else None
+    return value / total if metric is not None and impossible(metric, math.inf) is not None else value  # type: ignore
 
 
 def of_rewards(listed: Sequence[object]) -> dict[str, float]:
@@ -121,7 +161,7 @@ def has_rewards(rows: StepTable) -> bool:
 
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
     """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
-    kept = [entry for entry in entries if _is_step(tuple(entry.cells))]
+    kept = _without_returns([entry for entry in entries if _is_step(tuple(entry.cells))])
     arguments = settings_of_arguments(known.arguments or {})
     settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
     rows, absent = _rows(kept)
@@ -150,6 +190,18 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
         averaged_over=span,
     )
     return case, notes
+
+
+def _without_returns(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries without returns, where a reward is told, too."""
+    rewards = {name for entry in entries for name in entry.cells if name_of(name) == "reward/mean"}
+    returns = set(filter(is_return, rewards))
+    if not returns or returns == rewards:
+        return entries
+    return [
+        Entry(step=entry.step, cells={name: value for name, value in entry.cells.items() if name not in returns})
+        for entry in entries
+    ]
 
 
 def _rows(entries: Sequence[Entry]) -> tuple[StepTable, list[str]]:
@@ -206,14 +258,17 @@ def _dead_of(row: Mapping[str, float | None], of: int | None) -> dict[str, float
 
 
 def bounded_by(metrics: Mapping[str, float | None], slices: Sequence[str]) -> dict[str, float | None]:
-    """What the least and the most of a step's values say (where they are equal, nothing varied), and its slices."""
+    """What the least and the most of a step's values say (where they are equal, nothing varied), and its slices, where
+    no reward of evaluations is told.
+    """
     said: dict[str, float | None] = {}
     most, least = metrics.get("reward/max"), metrics.get("reward/min")
     if most is not None and most == least:
         said |= {"reward/std": 0.0, "reward/group_std": 0.0, "groups/dead": 1.0}
     if metrics.get("advantage/max") == 0.0 == metrics.get("advantage/min"):
         said["groups/dead"] = 1.0
-    if known := [value for name in slices if (value := metrics[name]) is not None]:
+    known = [value for name in slices if (value := metrics[name]) is not None]
+    if known and metrics.get("eval/reward") is None:
         said["eval/reward"] = fmean(known)
     return said
 

@@ -25,6 +25,7 @@ from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries, 
 
 FILE = "trainer_state.json"
 _PICKLE = "training_args.bin"
+_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{.*\"log_history\"\s*:", re.DOTALL)  # and is no text that speaks of it
 _LARGEST = 1 << 30
 _STEPS = 1e15
 _MOST = 100_000  # completions that are kept, the newest
@@ -41,7 +42,7 @@ class _TrainerState:
     def knows(self, source: Source) -> bool:
         """By the file's beginning: its keys are sorted, and nothing long comes before log_history."""
         file = _file(source.path)
-        return file is not None and b'"log_history"' in head(file)
+        return file is not None and _BEGINS.match(head(file)) is not None
 
     def read(self, source: Source) -> Reading:
         """Rows from log_history, settings from what stands beside it."""

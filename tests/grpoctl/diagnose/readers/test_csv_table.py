@@ -122,6 +122,10 @@ def test_what_does_not_tell_runs_apart(tmp_path: Path) -> None:
     assert len(read(tmp_path, seeds("bert-base", "roberta")).further) == 1  # which may be trained
     resumed = "".join(f"{step},a,0.5\n" for step in range(1, 6)) + "".join(f"{step},b,0.5\n" for step in range(5, 11))
     assert read(tmp_path, "step,run,reward\n" + resumed).further == ()  # one step of both
+    counted = read(tmp_path, seeds("a", "b").replace("step", "update"))
+    assert [[row["step"] for row in one.case.rows] for one in (counted, *counted.further)] == [[1, 2, 3]] * 2
+    marks = "".join(f"1,{run},0.5\n" for run in "aabb")
+    assert read(tmp_path, "update,run,reward\n" + marks).further == ()  # of which rows moved weights
     samples = "".join(f"{step},{step * 10 + at},0.5\n" for step in (1, 2, 3) for at in (1, 2))
     assert read(tmp_path, "step,seed,reward\n" + samples).further == ()  # of each row its own
     epochs = read(tmp_path, seeds("a", "b").replace("step", "epoch"))
@@ -210,6 +214,81 @@ def test_a_column_update_that_counts_numbers_the_rows(tmp_path: Path) -> None:
     assert [(row["step"], row["update"]) for row in marks.case.rows] == [(1, 0), (2, 1), (3, 1)]
 
 
+def test_a_row_of_an_evaluation_without_a_number_is_of_the_step_before(tmp_path: Path) -> None:
+    """As Stable-Baselines3 writes it; its entropy's loss is minus the entropy."""
+    text = (
+        "time/iterations,rollout/ep_rew_mean,train/entropy_loss,eval/mean_reward\n"
+        "1,-0.5,,\n3,0.25,-0.75,\n,,,0.5\n5,0.5,-0.5,\n"
+    )
+    rows = read(tmp_path, text).case.rows
+    assert [(row["step"], row.get("entropy"), row.get("eval/reward")) for row in rows] == [
+        (1, None, None), (3, 0.75, 0.5), (5, 0.5, None)
+    ]  # fmt: skip
+    assert any("a row of an evaluation that has none" in note for note in read(tmp_path, text).notes)
+    for other in (",0.1,,0.5", "late,,,0.5", ",,,0.5\nlate,,,0.75"):
+        assert [row["step"] for row in read(tmp_path, text.replace(",,,0.5", other)).case.rows][:4] == [1, 2, 3, 4]
+    assert [row["step"] for row in read(tmp_path, text.replace("1,-0.5,,", ",,,0.25")).case.rows] == [1, 2, 3, 4]
+    alone = read(tmp_path, "time/iterations,eval/mean_reward\n3,0.5\n,0.25\n").case.rows
+    assert [row["step"] for row in alone] == [1, 2]
+    numbered = read(tmp_path, "step,reward,eval_reward\n2,0.5,\n4,,0.25\n")
+    assert not any("a row of an evaluation that has none" in note for note in numbered.notes)
+
+
+@pytest.mark.parametrize(
+    ("losses", "entropies"), [("0.5 0.25", [0.5, 0.25]), ("-0.5 -0.25", [0.5, 0.25]), ("-0.5 " * 20 + "0.25", [])]
+)
+def test_an_entropys_loss_is_the_entropy_or_minus_it(losses: str, entropies: list[float], tmp_path: Path) -> None:
+    text = "step,reward,entropy_loss\n" + "".join(f"{at},0.5,{loss}\n" for at, loss in enumerate(losses.split()))
+    rows = read(tmp_path, text).case.rows
+    assert [row["entropy"] for row in rows if "entropy" in row] == entropies
+
+
+@pytest.mark.parametrize(
+    ("column", "told", "metric", "known"),
+    [
+        ("eval_acc", "15.5 44", "eval/reward", [0.155, 0.44]),
+        ("eval_acc", "15 44", "eval/reward", [0.15, 0.44]),  # more than a group has
+        ("eval_acc", "5 16", "eval/reward", [5, 16]),
+        ("accuracy", "0.5 1.75", "rewards/accuracy", [0.5, 1.75]),  # a reward with a weight
+        ("accuracy", "0.5 2.5", "rewards/accuracy", [0.005, 0.025]),
+        ("accuracy", "-0.5 20.5", "rewards/accuracy", [-0.5, 20.5]),
+        ("accuracy", "20.5 120.5", "rewards/accuracy", [20.5, 120.5]),
+        ("accuracy_reward", "20.5 44.5", "rewards/accuracy", [20.5, 44.5]),
+        ("accuracy", "0.5 1", "rewards/accuracy", [0.5, 1]),
+        ("pass rate", "45.5 50", "rewards/accuracy", [0.455, 0.5]),
+        ("pass rate", "45 50", "rewards/accuracy", [45, 50]),  # of as many problems?
+        ("pass rate", "0.5 45", "rewards/accuracy", [0.5, 45]),
+        ("learning_rate", "0.5 45.5", "learning_rate", [0.5, 45.5]),
+        ("correct", "45.5 50", "rewards/accuracy", [45.5, 50]),
+        ("truncation_rate", "0.5 1.5", "completions/truncated", [0.005, 0.015]),
+        ("truncation_rate", "7 9", "completions/truncated", []),
+        ("truncated", "7.5 9", "completions/truncated", []),
+        ("ratio of rewards", "7.5 9", "reward/mean", []),
+    ],
+)
+def test_shares_above_1_by_a_name_of_one_are_percent(
+    column: str, told: str, metric: str, known: list[float], tmp_path: Path
+) -> None:
+    text = f"step,kl,{column}\n" + "".join(f"{at},0.1,{one}\n" for at, one in enumerate(told.split(), 1))
+    found = read(tmp_path, text)
+    assert [row[metric] for row in found.case.rows if metric in row] == pytest.approx(known)
+    is_percent = bool(known) and known[1] != float(told.split()[1])
+    assert any("taken to be in percent" in note for note in found.notes) == is_percent
+
+
+def test_names_of_other_trainers_columns(tmp_path: Path) -> None:
+    lightning = read(tmp_path, "step,train_loss,lr-AdamW\n9,,1e-5\n9,0.5,\n19,0.25,\n").case.rows
+    assert [row.get("learning_rate") for row in lightning] == [1e-5, None]
+    ray = read(tmp_path, "training_iteration,reward_mean\n2,0.5\n4,0.25\n").case.rows
+    assert [row["step"] for row in ray] == [2, 4]
+    counted = read(tmp_path, "step,generated_tokens,completion_length_mean\n1,1600,200\n").case.rows
+    assert counted[0]["completions/length"] == 200
+    german = "Schritt,Belohnung (Mittel),Belohnung (Std.),Antwortlänge [Tokens],Lernrate,Belohnung (Validierung)"
+    (row,) = read(tmp_path, f"{german}\n5,0.5,0.25,300,1e-6,0.75\n").case.rows
+    names = ("step", "reward/mean", "reward/std", "completions/length", "learning_rate", "eval/reward")
+    assert [row[name] for name in names] == [5, 0.5, 0.25, 300, 1e-6, 0.75]
+
+
 def test_a_column_of_words_is_left_out_though_a_metric_has_its_name(tmp_path: Path) -> None:
     """A run's name in a column `score`; a metric whose every cell is a word is refused where nothing else is there."""
     found = read(tmp_path, "step,score,loss\n1,high,0.5\n2,low,0.25\n")
@@ -229,7 +308,7 @@ def test_a_column_of_words_is_left_out_though_a_metric_has_its_name(tmp_path: Pa
         ("step,loss\n1,2\n3\n", {}, "line 3: has 1 cells, the header has 2"),
         ("step,loss\n1,2,3\n", {}, "line 2: has 3 cells"),
         ("step,loss,loss\n1,2,3\n", {}, "two columns called 'loss'"),
-        ("step;loss\n1;0,5\n", {}, "line 2: loss: got '0,5'; write a decimal point"),
+        ('step,loss\n1,"0,5"\n', {}, "line 2: loss: got '0,5'; write a decimal point"),
         ("step,loss\n1,high\n", {}, "line 2: loss: got 'high'; a number belongs there"),
         ("step,loss\n1,1_0\n", {}, "got '1_0'"),
         ("step,colour\n1,2\n", {}, "no column is known (step, colour)"),
@@ -467,9 +546,7 @@ def test_what_a_long_table_leaves_out_is_said(tmp_path: Path) -> None:
 
 
 def test_steps_of_a_long_table_that_are_no_whole_numbers_stay_in_their_order(tmp_path: Path) -> None:
-    lines = "".join(
-        f'{metric},"{step}",0.{step[0]}\n' for metric in ("reward", "kl") for step in ("900", "1,000", "2,000")
-    )
+    lines = "".join(f'{metric},"{step}",0.{step[0]}\n' for metric in ("reward", "kl") for step in ("900", "1k", "2k"))
     rows = read(tmp_path, "metric,step,value\n" + lines).case.rows
     assert [(row["reward/mean"], row["kl"]) for row in rows] == [(0.9, 0.9), (0.1, 0.1), (0.2, 0.2)]
     mixed = read(tmp_path, "metric,step,value\nreward,12,0.5\nreward,2,0.4\nkl,12.0,0.1\n").case.rows

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from core.health.case import Settings
-from grpoctl.diagnose.readers.log_settings import LogSettings, stated_settings
+from grpoctl.diagnose.readers.log_settings import Heads, LogSettings, stated_settings
+from grpoctl.diagnose.readers.text import Line
 
 CONFIG = """\
 (TaskRunner pid=7) {'actor_rollout_ref': {'actor': {'clip_ratio': 0.2,
@@ -73,3 +74,101 @@ def test_numbers_that_code_calls_by_a_name_are_looked_up() -> None:
     assert (settings["learning_rate"], settings["num_generations"]) == (5e-6, 8)
     assert Settings.stated(settings).beta is None  # BETA is nowhere
     assert Settings.stated(settings).learning_rate == 5e-6
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("**Config:** Qwen3-4B, `rollout.n=8`, `actor.optim.lr=1e-6`, `kl_loss_coef: 0.5`, batch 128",
+         {"num_generations": 8, "learning_rate": 1e-6, "beta": 0.5}),
+        ("trained with RLOO (``k = 4``, ``kl_coef = 0.03``) for 450 steps", {"num_generations": 4, "beta": 0.03}),
+        ("my config: `actor_rollout_ref.rollout.n=8`, `data.max_response_length=1024`",
+         {"num_generations": 8, "max_completion_length": 1024}),
+        ("# grpo.cpp  model=qwen2-0.5b-q8  G=8  lr=2e-06  kl=0.02  T=0.9",
+         {"num_generations": 8, "learning_rate": 2e-6, "beta": 0.02, "temperature": 0.9}),
+        ('"Model: Qwen2.5-7B, lr 1e-6, G = 8, max len 2,048",,,', {"num_generations": 8, "learning_rate": 1e-6}),
+        ("I train with your example (group size 4) and it gets stuck", {"num_generations": 4}),
+        ("Group size of 16", {"num_generations": 16}),
+        ("group size 4 is worse than group size 8", {}),
+        ("a group size 4.5", {}),
+        ("pass@`k=8` is measured", {}),
+        ("`critic.optim.lr=1e-5` and `rollout.val_kwargs.temperature=0`, `eval.n_samples_per_prompt=4`", {}),
+        ("lr=2e-6 kl=0.02 T=0.9", {}),  # no group: of a step, perhaps
+        ("step 3: reward=0.5 G=8 lr=2e-6", {}),
+        ("all of it at G=8 again", {}),
+        ("G=2,048 lr=1e-6", {}),
+        ("it says `lr=1e-6 and more", {}),
+    ],
+)  # fmt: skip
+def test_what_a_line_of_a_head_lists(text: str, settings: dict[str, Any]) -> None:
+    assert known(text) == settings
+
+
+def test_code_over_several_lines() -> None:
+    code = "whole = 2048\nargs = GRPOConfig(\n    learning_rate = 5e-6,\n    num_generations = 4, # a group\n"
+    code += "    max_completion_length = whole - prompt,\n    temperature = 0.5 if cold else 1.0,\n    beta == 3,\n)\n"
+    settings = known(code)
+    assert (settings["learning_rate"], settings["num_generations"]) == (5e-6, 4)
+    assert settings.keys().isdisjoint({"max_completion_length", "temperature", "beta"})
+
+
+@pytest.mark.parametrize(
+    ("document", "settings"),
+    [
+        ({"optim": {"lr": 1e-6}, "rollout": {"n": 5}, "kl": {"coef": 0.001}},
+         {"learning_rate": 1e-6, "num_generations": 5, "beta": 0.001}),
+        ({"actor": {"optim": {"lr": "1e-6"}}, "critic": {"optim": {"lr": 1e-5}}}, {"learning_rate": 1e-6}),
+        ({"a": {"lr": 1e-6}, "b": {"lr": 1e-5}}, {}),  # which of them
+        ({"a": {"lr": 1e-6}, "b": {"learning_rate": 1e-6}}, {"learning_rate": 1e-6}),
+        ({"data": {"k": 8}}, {}),
+        ({"optim": {"lr": [1e-6, 1e-5]}, "rollout": {"n": 4}}, {"num_generations": 4}),
+        ({"sampling": {"eval_temperature": 0.5}, "eval_sampling": {"temperature": 0.5}}, {}),
+        ({"model": {"name": "a"}, "lr": 1e-6, "k": 8}, {"learning_rate": 1e-6, "num_generations": 8}),
+    ],
+)  # fmt: skip
+def test_a_tree_of_settings(document: Any, settings: dict[str, Any]) -> None:
+    assert stated_settings(document) == settings
+
+
+def test_arguments_of_trl_with_an_object_among_them() -> None:
+    stated = stated_settings({"num_generations": 8, "learning_rate": 1e-6, "accelerator_config": {"lr": 1}})
+    assert (stated["num_generations"], stated["learning_rate"], stated["baseline"]) == (8, 1e-6, "group")
+
+
+@pytest.mark.parametrize(
+    ("keys", "settings"),
+    [
+        ({"use_kl_loss": False}, {"kl_in": "reward", "beta": 0.01}),  # verl 0.2
+        ({"use_kl_loss": True, "kl_loss_coef": 0.5}, {"kl_in": "loss", "beta": 0.5}),
+        ({}, {}),
+    ],
+)
+def test_where_older_verls_have_their_kl(keys: dict[str, Any], settings: dict[str, Any]) -> None:
+    config = {"actor_rollout_ref": {"actor": keys}, "algorithm": {"kl_ctrl": {"kl_coef": 0.01}}}
+    assert known(str(config)) == settings
+    config["algorithm"]["use_kl_in_reward"] = False
+    assert known(str(config)).get("kl_in") == ("loss" if keys.get("use_kl_loss") else None)
+    assert known("algorithm.kl_ctrl.kl_coef=0.01 actor_rollout_ref.actor.use_kl_loss=False") == {}  # a command
+
+
+def heads(*lines: tuple[str, bool, bool]) -> dict[str, Any]:
+    """What a log's lines state, each with whether it stands before the metrics, and whether some were read in it."""
+    told = Heads()
+    for number, (text, before, is_read) in enumerate(lines, 1):
+        told.look(Line(number, text), before_metrics=before, is_read=is_read)
+    return told.whole.known()
+
+
+def test_arguments_count_where_metrics_were_read_in_their_lines() -> None:
+    said = ("the reward was 0.5", False, True)
+    opened = ("args = GRPOConfig(learning_rate=1e-5, num_generations=8,", False, True)
+    assert heads(said, opened, ("    beta=0.5, # weak", False, True), (")", False, False))["beta"] == 0.5
+    assert "beta" not in heads(said, opened, ("beta=0.5 reward=0.1", False, True))  # a line of a step
+    assert heads(said, ("`actor_rollout_ref.rollout.n=8`, reward 0.5", False, True)) == {"num_generations": 8}
+    assert heads(said, ("beta: 0.5", False, True)) == {}
+
+
+def test_a_list_of_settings_is_a_head_though_metrics_are_read_in_it() -> None:
+    listed = ("# G=8 lr=2e-06 kl=0.5", False, True)
+    assert heads(("# mine", True, False), listed)["beta"] == 0.5
+    assert heads(("reward: 0.5", False, True), listed) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from grpoctl.diagnose.readers.trainer_log import (
     Entry,
     Known,
     case_of_entries,
+    flat_numbers,
     number,
     plain_value,
     with_dead_groups,
@@ -200,3 +202,44 @@ def test_prompts_that_none_or_all_solve_are_dead_groups(
 def test_a_spread_of_rewards_tells_of_rewards() -> None:
     _, notes = case_of_entries([entry(step, loss=0.5, reward_std=0.1) for step in (1, 2)], Known())
     assert NO_REWARDS not in notes
+
+
+def row_of(**logged: Any) -> dict[str, float | None]:
+    """What one logged object says, in our names."""
+    (row,) = case_of_entries([Entry(step=1, cells=dict(flat_numbers(logged)))], Known())[0].rows
+    return {name: value for name, value in row.items() if name not in ("step", "update")}
+
+
+@pytest.mark.parametrize(
+    ("key", "said", "metric"),
+    [
+        ("event", "eval", "eval/reward"),
+        ("event", "validation_done", "eval/reward"),
+        ("split", "val", "eval/reward"),
+        ("event", "train_step", "reward/mean"),
+        ("split", "train_val", "reward/mean"),
+        ("event", "the test of it is over", "reward/mean"),  # a message
+        ("name", "eval", "reward/mean"),
+    ],
+)
+def test_an_object_that_says_that_it_is_of_an_evaluation(key: str, said: str, metric: str) -> None:
+    assert row_of(**{key: said}, metrics={"reward": {"mean": 0.5}}) == {metric: 0.5}
+
+
+def test_what_numbers_an_evaluation_stays_and_its_own_names_do() -> None:
+    logged = {"event": "eval", "iteration": 3, "epoch": 0.5, "eval_loss": 0.25, "kl": 0.1}
+    assert dict(flat_numbers(logged)) == {"iteration": 3, "epoch": 0.5, "eval_loss": 0.25, "eval/kl": 0.1}
+
+
+def test_counts_beside_a_total_are_shares() -> None:
+    assert row_of(groups={"total": 8, "zero_variance": 2}) == {"groups/dead": 0.25}
+    assert row_of(metrics={"groups": {"total": 8, "zero_variance": 0.5}}) == {"groups/dead": 0.5}  # a share as it is
+    assert row_of(rewards={"total": 4, "format": 3}) == {"reward/mean": 4, "rewards/format": 3}
+    assert row_of(total=8, truncated=2, kl=0.1)["kl"] == 0.1  # not of an object of its own
+    assert dict(flat_numbers({"total": 8, "truncated": 2}))["truncated"] == 2
+    assert dict(flat_numbers({"groups": {"total": 2, "zero_variance": 3}}))["groups/zero_variance"] == 3
+
+
+def test_the_reward_of_evaluations_goes_before_accuracies_of_them() -> None:
+    assert row_of(val={"reward": {"mean": 0.5}, "exact_match": 0.25})["eval/reward"] == 0.5
+    assert row_of(val={"exact_match": 0.25})["eval/reward"] == 0.25

@@ -210,3 +210,17 @@ def test_a_damaged_file_is_told_and_the_others_are_read(output: Path) -> None:
     assert len(samples) == 4
     (note,) = notes
     assert "1 of 2 files" in note
+
+
+@pytest.mark.parametrize(
+    "text", ['>>> json.load(f)["log_history"]\n', '[{"log_history": []}]', '{"say": "log_history"}']
+)
+def test_a_text_that_speaks_of_a_history_is_no_state(text: str, tmp_path: Path) -> None:
+    (tmp_path / "paste.txt").write_text(text)
+    assert not READER.knows(asked(tmp_path / "paste.txt"))
+
+
+@pytest.mark.parametrize("text", ['\ufeff\n{"epoch": 1, "log_history" : [', '{"log_history":'])
+def test_a_state_that_was_cut_off_is_one(text: str, tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text(text, encoding="utf-8")
+    assert READER.knows(asked(tmp_path / "state.json"))
