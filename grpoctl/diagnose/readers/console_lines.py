@@ -131,6 +131,7 @@ _SMALL = ("learning_rate", "grad_norm", "beta")
 _LONGEST_DICTIONARY = 20_000  # characters, over all lines it was wrapped into
 _MOST_LINES = 100  # of one dictionary
 _LONGEST_HEADER = 2000  # characters
+_LONGEST_JOINED = 2000  # characters of a line that may go on
 _SHORT = 200  # characters of a line that numbers a step and says no more
 _SHOWN = 120  # characters of a line that was not understood
 _OFTEN = re.compile(
@@ -222,6 +223,8 @@ class LineParser:
         """The metrics in a line, as soon as they are whole."""
         self._number = number = line.number
         text = line.text
+        if len(text) > _LONGEST_JOINED and not self._joined.is_open and "\r" not in text:
+            return self._part(number, text)  # one of verl, quickly
         if "\r" in text or ("|" in text and "<" in text):
             return (logged for part in _pieces(text) for logged in self._parts(number, part))
         return self._parts(number, text)

@@ -26,6 +26,11 @@ class JoinedLines:
         self._lines = 0
         self._width = 0  # of the lines that the terminal wrapped; 0 for a tensor
 
+    @property
+    def is_open(self) -> bool:
+        """Whether something is held."""
+        return bool(self._held)
+
     def feed(self, number: int, text: str) -> Iterator[tuple[int, str]]:
         """The lines that are whole now, each with its first line's number."""
         if self._held and self._goes_on(text):
