@@ -24,7 +24,7 @@ from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import Heads
-from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, name_of, proposed
+from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, name_of, proposed, translated
 from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, read_each
 from grpoctl.diagnose.readers.text import LONGEST, Line, Notices, is_text, text_lines
 from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries
@@ -163,16 +163,9 @@ class _Console:
         averaged, total = log.averaged[form], log.parser.total
         logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged, source, total)
         logged = _in_order(form, logged, log.parser.rounded)
-        of_one_process = _without_told_again(_of_one_process(logged)) if form == "dictionary" else logged
-        distinct, copies = _without_copies(of_one_process) if form == "dictionary" else (of_one_process, 1)
-        if form == "dictionary":
-            distinct, single = _without_single_completions(_of_several_kinds(distinct))
-            notes += [f"{single} dictionaries have parts of single completions' rewards: left out"] if single else []
+        distinct, told_again = _told_once(logged) if form == "dictionary" else (logged, [])
+        notes += told_again
         distinct = _with_evaluations(log, form, distinct)
-        if copies > 1:
-            notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
-        elif lost := len(logged) - len(of_one_process):
-            notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
         if not attempts:  # whose steps stood on lines of their own, or in a table
             distinct, attempts = _newest(distinct, source, total)
         again = any(note.startswith(BEGINS_AGAIN) for note in attempts)
@@ -585,6 +578,23 @@ def _of_one_process(logged: Sequence[Logged]) -> list[Logged]:
     return list(distinct.values())
 
 
+def _told_once(logged: list[Logged]) -> tuple[list[Logged], list[str]]:
+    """The dictionaries of a log, each step's once, and notes on what was there again or is of one completion."""
+    notes: list[str] = []
+    of_one_process = _of_one_process(logged)
+    once = _without_told_again(of_one_process)
+    if again := len(of_one_process) - len(once):
+        notes.append(f"{again} dictionaries without a step tell what those beside them tell: counted once")
+    distinct, copies = _without_copies(once)
+    distinct, single = _without_single_completions(_of_several_kinds(distinct))
+    notes += [f"{single} dictionaries have parts of single completions' rewards: left out"] if single else []
+    if copies > 1:
+        notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
+    elif lost := len(logged) - len(of_one_process):
+        notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
+    return distinct, notes
+
+
 def _without_told_again(logged: list[Logged]) -> list[Logged]:
     """The dictionaries without those that have no step and tell what the one beside them tells, which has one."""
 
@@ -603,8 +613,7 @@ def _without_told_again(logged: list[Logged]) -> list[Logged]:
 
 
 def _by_metric(entry: Logged) -> dict[str, float]:
-    named = {name_of(name): value for name, value in entry.cells.items()}
-    return {metric: value for metric, value in named.items() if metric not in (None, "step") and value is not None}
+    return {metric: value for metric, value in translated(entry.cells).items() if value is not None}
 
 
 def _alike(one: float, other: float) -> bool:

@@ -274,8 +274,10 @@ class LineParser:
             yield from logged
             if logged or self._held:
                 return
-        if not text.strip() or (text.startswith("```") and len(self._table.rows) == 1):
-            self._table.blank = True  # a fence between a header and its rows is no end
+        remark = self._table.is_open and self._table.cut != "bars" and text.startswith("#")
+        fence = text.startswith("```") and len(self._table.rows) == 1  # between a header and its rows
+        if not text.strip() or fence or remark:
+            self._table.blank = self._table.blank or not remark
         elif self._table.is_open and is_rule(text):
             if self._table.begins_another(text):
                 yield from self._new_table(self._table.last_as_header())
@@ -377,7 +379,7 @@ class LineParser:
     def _table_or_pairs(self, number: int, text: str) -> Iterator[Logged]:
         plain = without_prefix(text)
         table = self._table
-        if is_rule(plain) or (table.is_open and table.cut != "bars" and plain.startswith("#")):  # a remark between rows
+        if is_rule(plain):
             return
         cells = split_cells(plain)
         if cells is not None and len(cells) > _MOST_COLUMNS:
@@ -522,6 +524,7 @@ class LineParser:
             self._note_unknown(name for name in named if known and name not in known)
             at = self._epoch_at(text, step)
             drawn = step is None and _BAR.search(text) is not None
+            self._in_example = self._in_example and (step is None or not known)
             single = self._in_example or _OF_ONE.search(text) is not None
             yield Logged(
                 line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn, single=single

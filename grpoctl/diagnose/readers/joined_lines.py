@@ -12,7 +12,7 @@ _OPEN_TENSOR = re.compile(
     r"(?:\b|_)(?:reward|advantage)s?\s{0,9}(?:[=:]|is)?\s{0,9}(?:tensor|array)\(\s{0,9}\[[^\[\]]*\Z"
 )
 _OF_VERL = re.compile(r"\bstep:\d+ - [\w@/.-]+:")
-_GOES_ON = re.compile(r"[\w./@:+-]*(?: - [\w@/.-]+[:\w.]|(?<=\d)\Z)")  # of verl, from the middle of a word on
+_GOES_ON = re.compile(r" ?(?:- )?[\w./@:+()-]*(?: - [\w./@:+()-]+)* ?-? ?")  # of verl, from the middle of a word on
 _NARROWEST, _WIDEST = 60, 300  # characters of a terminal's line
 _MOST_LINES, _MOST_CHARACTERS = 200, 20_000
 
@@ -63,7 +63,8 @@ class JoinedLines:
             return False
         if not self._width:
             return True
-        return 0 < len(text) <= self._width and _OF_VERL.search(text) is None and _GOES_ON.match(text) is not None
+        fits = 0 < len(text) <= self._width and any(map(str.isdigit, text))
+        return fits and _OF_VERL.search(text) is None and _GOES_ON.fullmatch(text) is not None
 
     def _is_whole(self, text: str) -> bool:
         """Whether the line that was added is the last: it closes the tensor, or is shorter than the terminal."""

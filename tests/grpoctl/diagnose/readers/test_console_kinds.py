@@ -1,0 +1,208 @@
+"""Which lines of a log are steps of training: not evaluations, examples and dialogues, nor what a bar draws again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.health.finding import Row
+from grpoctl.diagnose.readers.base import Reading, Source
+from grpoctl.diagnose.readers.registry import open_source
+
+STEP = "Step {0}: reward=0.{0} kl=0.01\n"
+
+
+def read(tmp_path: Path, text: str) -> Reading:
+    file = tmp_path / "run.log"
+    file.write_text(text)
+    return open_source(Source(name=str(file), path=file))
+
+
+def rows_of(tmp_path: Path, text: str) -> list[Row]:
+    return list(read(tmp_path, text).case.rows)
+
+
+def told(rows: list[Row], metric: str = "reward/mean") -> list[tuple[float | None, float | None]]:
+    return [(row["step"], row[metric]) for row in rows if metric in row]
+
+
+@pytest.mark.parametrize(
+    ("line", "held_out"),
+    [
+        ("[eval @ step 2] reward=0.9 kl=0.5", 0.9),
+        ("Eval: reward=0.9 acc=0.9", 0.9),
+        ("2026-01-01 12:00:00,123 - INFO - Evaluation: reward 0.9 loss 0.25", 0.9),
+        ("MATH-500 eval @ step 2: acc=0.9 (450/500)", 0.9),
+        ("Step 2 | Eval: reward=0.9", 0.9),
+        ("Evaluated aime24 (Step 2) | Policy v0 | Reward 0.9 | Truncation 21.3%", 0.9),
+        ('{"message": "Evaluated aime24 (Step 2) | Reward 0.9", "level": "INFO"}', 0.9),
+        ("eval@2: {'mean_reward': 0.9, 'steps_taken': 12}", 0.9),
+        ("{'log_type': 'eval', 'step': 2, 'reward': 0.9}", 0.9),
+        ("held-out set: reward=0.9", 0.9),
+        ("test set: reward=0.9", 0.9),
+    ],
+)
+def test_a_line_of_an_evaluation_is_no_step(line: str, held_out: float, tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, STEP.format(1) + STEP.format(2) + line + "\n" + STEP.format(3))
+    assert told(rows) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert told(rows, "eval/reward") == [(2, held_out)]
+    assert [row["kl"] for row in rows] == [0.01] * 3  # what the evaluation says of it is left out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Step 4: reward=0.4 eval 0.25",  # a value of the step
+        "[evaluator] Step 4: reward=0.4",
+        "test run, Step 4: reward=0.4",
+        "val_frac=0.1 Step 4: reward=0.4",
+    ],
+)
+def test_a_step_that_has_such_a_word_is_one(line: str, tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, STEP.format(1) + STEP.format(2) + STEP.format(3) + line + "\n")
+    assert told(rows)[-1] == (4, 0.4)
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        "########## Example 1 (Reward: 1.0, Response Length: 449)",
+        "[DEBUG] gen[0] reward=-2.5",
+        "   1. aria         reward: 0.90",
+        "--- Sample Response (Reward: 0.037) ---\nreward: 7\n---",
+        "======= Example =======\nUsing the numbers\nReward: 1.0\n=======",
+        "[response] step=4 is where reward=10 is paid, loss = 0.5",
+        "Question: what is reward: 7 and kl: 3?",
+        "Assistant: the reward = 12, kl = 5",
+    ],
+)
+def test_one_completion_is_no_step(example: str, tmp_path: Path) -> None:
+    lines = [STEP.format(at) + example + "\n" for at in range(1, 4)]
+    assert told(rows_of(tmp_path, "".join(lines))) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Response length: {0}00 | reward: 0.{0}", "Completion tokens: {0}00, reward: 0.{0}", "answer reward: 0.{0}"],
+)
+def test_what_completions_are_like_is_one(line: str, tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "".join(f"Step {at}\n{line.format(at)}\n" for at in range(1, 4)))
+    assert [value for row in rows for name, value in row.items() if name in ("reward/mean", "rewards/answer")]
+
+
+def test_a_log_of_examples_alone_is_read(tmp_path: Path) -> None:
+    assert len(rows_of(tmp_path, "".join(f"sample {at} reward=0.{at} kl=0.1\n" for at in range(1, 5)))) == 4
+
+
+BAR = "Epoch {epoch}:  10%|#  | {at}/20 [00:0{at}<00:10, 1.0s/it, loss=0.5, reward=0.{at}]"
+
+
+def test_a_bar_that_is_drawn_again_is_one_step(tmp_path: Path) -> None:
+    bars = [BAR.format(epoch=1, at=at) + "\r" for at in range(1, 8) for _ in range(3)]
+    assert [row["reward/mean"] for row in rows_of(tmp_path, "".join(bars) + "\n")] == [
+        pytest.approx(at / 10) for at in range(1, 8)
+    ]
+    flat = [BAR.format(epoch=1, at=1).replace("1/20", f"{at}/20") + "\r" for at in range(1, 8)]
+    assert len(rows_of(tmp_path, "".join(flat) + "\n")) == 7  # a run whose reward stands still
+
+
+def test_bars_tell_more_than_the_epochs_they_are_of(tmp_path: Path) -> None:
+    bars = "".join(BAR.format(epoch=1, at=at) + "\n" for at in range(1, 10)) + BAR.format(epoch=1, at=10) + "\n"
+    text = bars + "Epoch 1: mean reward=0.5\n" + bars.replace("Epoch 1", "Epoch 2") + "Epoch 2: mean reward=0.5\n"
+    assert len(rows_of(tmp_path, text)) > 10
+
+
+def test_what_is_printed_behind_a_bar_is_another_line(tmp_path: Path) -> None:
+    """No line ends behind a bar, so that what is printed stands there: its numbers are of the step that follows."""
+    lines = "".join(
+        f"Batches: 5%|# | {at}/90 [00:01<00:09, 1.0s/it, loss=0.{at - 1}1, reward=0.{at - 1}]"
+        f"INFO - loss=0.{at}1 | reward=0.{at} | lr=1e-6\n"
+        for at in range(2, 8)
+    )
+    assert [row["reward/mean"] for row in rows_of(tmp_path, lines)] == [pytest.approx(at / 10) for at in range(2, 8)]
+
+
+def test_a_table_of_the_ends_is_no_course_beside_lines_of_the_steps(tmp_path: Path) -> None:
+    lines = "".join(STEP.format(at) for at in range(1, 8))
+    table = "\n| Metric | Base | After GRPO |\n|---|---|---|\n| Mean reward | 0.1 | 0.7 |\n| KL | 0 | 0.5 |\n"
+    assert len(rows_of(tmp_path, lines + table)) == 7
+    assert len(rows_of(tmp_path, table)) == 2
+
+
+def test_returns_are_rewards_where_nothing_else_is(tmp_path: Path) -> None:
+    line = "{{'returns': 0.{0}, 'task_reward': 0.{0}5, 'kl': 0.1}}\n"
+    assert told(rows_of(tmp_path, "".join(line.format(at) for at in range(1, 4))))[0] == (1, 0.15)
+    bare = line.replace("'task_reward': 0.{0}5, ", "")
+    assert told(rows_of(tmp_path, "".join(bare.format(at) for at in range(1, 4))))[0] == (1, 0.1)
+
+
+def test_what_is_told_again_without_its_step_is_told_once(tmp_path: Path) -> None:
+    """ROLL and SkyRL print a step's numbers twice, once rounded or without the step's number."""
+    lines = "".join(
+        f'[tracking] metrics_tag: {{"step": {at}, "metrics": {{"critic/score/mean": 0.{at}, "actor/lr": 1e-06, '
+        f'"critic/rewards/mean": -0.01}}}}\n{{"critic/score/mean": 0.{at}, "actor/lr": 1e-06}}\n'
+        for at in range(1, 5)
+    )
+    assert told(rows_of(tmp_path, lines)) == [(at, at / 10) for at in range(1, 5)]
+    other = lines.replace('\n{"critic/score/mean": 0.3, ', '\n{"critic/score/mean": 0.9, ')
+    assert len(rows_of(tmp_path, other)) == 5  # another number is another row
+
+
+YAML = """\
+(Runner pid=1) Step {0}
+(Runner pid=1) actor:
+(Runner pid=1)   lr: 1.0e-06
+(Runner pid=1)   kl_loss: 0.0{0}
+(Runner pid=1) critic:
+(Runner pid=1)   rewards:
+(Runner pid=1)     mean: 0.9
+(Runner pid=1)   score:
+(Runner pid=1)     max: 1.0
+(Runner pid=1)     mean: 0.{0}
+(Runner pid=1) prompt_length:
+(Runner pid=1)   mean: 411.0
+(Runner pid=1) response_length:
+(Runner pid=1)   mean: 2{0}.0
+"""
+
+
+def test_blocks_of_yaml_are_read_by_their_headings(tmp_path: Path) -> None:
+    first = "(Runner pid=1) Step 0\n(Runner pid=1) val:\n(Runner pid=1)   reward_score: 0.25\n"
+    rows = rows_of(tmp_path, first + "".join(
+        YAML.format(at) for at in range(1, 4)
+    ))  # fmt: skip
+    assert told(rows) == [(at, at / 10) for at in range(1, 4)]
+    assert told(rows, "completions/length") == [(at, 20 + at) for at in range(1, 4)]
+    assert told(rows, "eval/reward") == [(0, 0.25)]
+
+
+def test_a_heading_takes_no_name_away(tmp_path: Path) -> None:
+    block = (
+        "== Step {0}/9 ==\nTraining Results:\n  • Avg Reward: 0.{0}\n  • Loss: 0.5\n"
+        "Validation Results:\n  • Accuracy: 0.75\n"
+    )
+    rows = rows_of(tmp_path, "".join(block.format(at) for at in range(1, 4)))
+    assert told(rows) == [(at, at / 10) for at in range(1, 4)]
+    assert [row["eval/reward"] for row in rows] == [0.75] * 3
+    assert "rewards/accuracy" not in rows[0]
+
+
+def test_a_table_with_a_step_as_its_title_is_a_row(tmp_path: Path) -> None:
+    table = (
+        "      Step {0}\n┏━━━━┳━━━━┓\n┃ Metric ┃ Value ┃\n┡━━━━╇━━━━┩\n"
+        "│ env/all/reward/total │ 0.{0} │\n│ optim/lr │ 0.00004 │\n└───┴───┘\n"
+    )
+    rows = rows_of(tmp_path, "".join(table.format(at) for at in range(1, 5)))
+    assert told(rows) == [(at, at / 10) for at in range(1, 5)]
+
+
+def test_two_columns_without_a_header_are_pairs(tmp_path: Path) -> None:
+    block = "Step {0}\n====\nadvantage/mean   -0.000000\nprogress/lr     0.000020\nreward/mean     0.{0}00000\n====\n"
+    rows = rows_of(tmp_path, "".join(block.format(at) for at in range(1, 4)))
+    assert told(rows) == [(at, at / 10) for at in range(1, 4)]
+
+
+def test_a_remark_between_rows_ends_no_table(tmp_path: Path) -> None:
+    table = "step  reward  kl\n1  0.1  0.01\n2  0.2  0.02\n# checkpoint saved\n3  0.3  0.03\n"
+    assert told(rows_of(tmp_path, table)) == [(1, 0.1), (2, 0.2), (3, 0.3)]
