@@ -100,7 +100,7 @@ _STEPS_APART = re.compile(
 _EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|迭代|ステップ)\s?[:：=]?\s?(\d{1,9})")
 _EVALUATES = re.compile(  # `[eval @ step 10] reward=0.5`, `MATH-500 eval: acc=0.4`; not `eval 0.5`, `eval/reward=0.5`
     r"^[\W\d_]*(?:(?:[\w.,-]+[\]):|>]*|[|:>~-]+)\s+){0,5}?\[?"
-    r"(?:eval(?:uation)?|val(?:idation)?|evaluat(?:ed|ing)|held-?out|test(?=\s?(?:set|[:@\]])))\b(?!\s?[=/]|\s*:?\s*[-+]?\d*(?:\.\d|\s?%))",
+    r"(?:eval(?:uation)?|val(?:idation)?|evaluat(?:ed|ing)|held-?out|test(?=\s?(?:set|[:@\]])))\b(?!\s?[=/]|\s*:?\s*[-+]?\d*(?:\.\d|\s?%(?!\|)))",
     re.IGNORECASE,
 )
 _KINDS = ("log_type", "type", "event", "phase", "split", "mode", "kind")  # of a dictionary: training, evaluation

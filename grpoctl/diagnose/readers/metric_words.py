@@ -70,7 +70,7 @@ _SAME = {
     "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy", "ndcg": "accuracy",
     "mrr": "accuracy", "resolve": "accuracy", "resolved": "accuracy",
     "kld": "kl", "ent": "entropy", "gradient": "grad", "grads": "grad", "gnorm": "gradnorm",
-    "lengths": "length", "len": "length", "resp": "response", "responses": "response", "completions": "response",
+    "lengths": "length", "len": "length", "resp": "response", "res": "response", "responses": "response", "completions": "response",
     "completion": "response", "comp": "response", "output": "response", "outputs": "response", "gen": "response",
     "generation": "response", "generated": "response", "generations": "response", "answer": "response",
     "seq": "response", "sequence": "response", "cot": "response", "toks": "tokens", "tok": "tokens",
