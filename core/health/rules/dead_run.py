@@ -23,6 +23,7 @@ ENOUGH = 10  # steps: a reward that is earned on one in ten is seen by then in t
 SHORTEST = 3  # steps at the end of a log, whose rewards are known to have been equal
 FEW = 5  # steps: fewer are how many a sound run of hard prompts begins with
 NEARLY_ALL = 0.95  # of the rows of a stretch: one that earned a little ends no such stretch
+HARDLY = 0.15  # of the rows
 SPARED = 0.2  # of the rows before may be dead, too
 UNLIKELY = 1e-4  # of such a stretch by chance, at the rate at which steps earned something before
 RARE = 0.02  # the same, where it is worth a word
@@ -74,6 +75,7 @@ class DeadStretch:
     floor: float
     exact: bool  # the spread of the rewards is known, and 0
     p: float | None  # of the stretch by chance; None where nothing was ever earned
+    seldom: bool = False  # hardly a row earned anything, and that is all
 
     @property
     def whole(self) -> bool:
@@ -127,10 +129,13 @@ def dead_stretch(case: Case) -> DeadStretch | None:
         stretch, p = [row for row, is_ in zip(rows, dead, strict=True) if is_], None
         if not _lost(rows, dead, stretch):
             return None
+    seldom = False
     if p is not None and p >= RARE:
-        return None
+        if not _hardly_alive(rows, dead):
+            return None
+        stretch, seldom = [row for row, is_ in zip(rows, dead, strict=True) if is_], True
     exact = all(_spread(row) is not None for row in stretch)
-    return DeadStretch(before=before, dead=stretch, of=len(rows), floor=floor, exact=exact, p=p)
+    return DeadStretch(before=before, dead=stretch, of=len(rows), floor=floor, exact=exact, p=p, seldom=seldom)
 
 
 def _start(dead: Sequence[bool]) -> int:
@@ -149,6 +154,14 @@ def _start(dead: Sequence[bool]) -> int:
         if dead[place] and count >= NEARLY_ALL * (len(dead) - place) and sum(dead[:place]) <= SPARED * place:
             best = place
     return best
+
+
+def _hardly_alive(rows: Sequence[Row], dead: Sequence[bool]) -> bool:
+    """Whether rewards of all but a few rows were equal, which is known, and those few were no more at the end."""
+    half = len(dead) // 2
+    early, late = dead[:half].count(False), dead[len(dead) - half :].count(False)
+    known = all(_spread(row) is not None for row in rows)
+    return known and len(dead) >= FEW and dead.count(False) <= HARDLY * len(dead) and late <= early
 
 
 def _lost(rows: Sequence[Row], dead: Sequence[bool], stretch: Sequence[Row]) -> bool:
@@ -253,8 +266,8 @@ def dead_run(case: Case) -> Sequence[Finding]:
     clear = stretch.p is None or stretch.p < UNLIKELY
     severity: Severity = "error" if clear and (count >= FEW or (count > 1 and hopeless)) else "warning"
     confidence: Confidence = "strong" if clear and count >= ENOUGH else "moderate" if count > 1 else "weak"
-    if short:
-        severity, confidence = "warning", "weak"
+    if short or stretch.seldom:
+        severity, confidence = "warning", "weak" if short else "moderate"
     first = int(dead[0].get("step") or 0)
     reasons, same = _reasons(case, stretch), stretch.paid_otherwise
     known = not stretch.whole or stretch.floor >= -AT_FLOOR or case.reward_range is not None

@@ -161,11 +161,13 @@ class _Console:
         logged, runs, of_none = _of_run(log, form, run)
         notes += of_none
         averaged, total = log.averaged[form], log.parser.total
+        logged = _oldest_first(logged)
         logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged, source, total)
         logged = _in_order(form, logged, log.parser.rounded)
         distinct, told_again = _told_once(logged) if form == "dictionary" else (logged, [])
         notes += told_again
         distinct = _with_evaluations(log, form, distinct)
+        distinct = _oldest_first(distinct)
         if not attempts:  # whose steps stood on lines of their own, or in a table
             distinct, attempts = _newest(distinct, source, total)
         again = any(note.startswith(BEGINS_AGAIN) for note in attempts)
@@ -576,6 +578,13 @@ def _of_one_process(logged: Sequence[Logged]) -> list[Logged]:
         counted = any(entry.cells.get(name) is not None for name in _COUNTERS)
         distinct.setdefault(frozenset((same if counted else {**same, "": str(place)}).items()), entry)
     return list(distinct.values())
+
+
+def _oldest_first(logged: list[Logged]) -> list[Logged]:
+    """The rows; turned round where every step is below the one before: an export that shows the newest first."""
+    steps = [entry.step for entry in logged if entry.step is not None]
+    falls = len(steps) > _FEWEST_ROWS and len(steps) == len(logged) and all(a > b for a, b in pairwise(steps))
+    return logged[::-1] if falls else logged
 
 
 def _told_once(logged: list[Logged]) -> tuple[list[Logged], list[str]]:

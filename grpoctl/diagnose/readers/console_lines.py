@@ -206,6 +206,7 @@ class LineParser:
         self._epoch: float | None = None  # that a line of its own began (`=== Epoch 2/3 ===`)
         self._held = ""  # a dictionary whose end is still to come
         self._held_lines = 0
+        self._outside = ""  # of a line's dictionaries: what a dictionary says in words are no pairs
         self._number = 0  # of the line that was read last
         self._joined = JoinedLines()
         self._outline = Outline()
@@ -274,6 +275,7 @@ class LineParser:
             yield from logged
             if logged or self._held:
                 return
+            text = self._outside
         remark = self._table.is_open and self._table.cut != "bars" and text.startswith("#")
         fence = text.startswith("```") and len(self._table.rows) == 1  # between a header and its rows
         if not text.strip() or fence or remark:
@@ -337,9 +339,10 @@ class LineParser:
         if self._held:
             text = self._held + _WHOLE_BAR.sub("", without_prefix(text)).lstrip(" " if self._held.endswith(" ") else "")
             self._held_lines += 1
-        end = 0
+        end, outside = 0, []
         for begin, stop, said in _dictionaries(text):
             cells = _numbers_of(said)
+            outside.append(text[end:begin])
             if begin > end and _BAR.search(text, end, begin):
                 self._look_at_bars(text[end:begin])
             before, end = end, stop
@@ -367,6 +370,7 @@ class LineParser:
             else:
                 self._not_read(number, text[begin:stop], cells)
         rest = text[end:]
+        self._outside = " ".join([*outside, rest])
         begun = rest.rfind("{")
         is_open = begun >= 0 and "}" not in rest[begun:] and re.match(r"\{\s*(?:['\"]|$)", rest[begun:]) is not None
         if is_open and len(rest) - begun < _LONGEST_DICTIONARY and self._held_lines < _MOST_LINES:

@@ -122,6 +122,8 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     ppo_clip_ratio | policy/clip_share
     ppo_kl | policy/kl_old
     vllm_kl | sampler/kl
+    mis_kl | sampler/kl
+    train/mis_kl | sampler/kl
     group_reward_std | reward/group_std
     reward_group_std | reward/group_std
     group_std | reward/group_std
@@ -219,6 +221,11 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     rollout/zero_std/count_0 | groups/solved_none
     rollout/zero_std/count_1 | groups/solved_all
     progress/lr | learning_rate
+    reward_score | reward/mean
+    train_reward_score | reward/mean
+    rollout_info/ep_rew | reward/mean
+    rollout_info/ep_lens | completions/length
+    rollout_info/kl_div_mean | kl
     """
 )
 _HOME_MADE = _table(  # in small letters, words joined by _
