@@ -151,11 +151,11 @@ def no_gradient_at_all(case: Case) -> Finding | None:
     )
 
 
-SURER, UNSURE = 2.0, 0.3  # times, nats a token: what the entropy rose by
+SURER, UNSURE = 1.8, 0.3  # times, nats a token: what the entropy rose by
 
 
 def entropy_rises(case: Case) -> Finding | None:
-    """policy-collapse: the entropy of the last third is twice the first's and 0.3 nats above, the reward no higher."""
+    """policy-collapse: the entropy of the last third is 1.8 times the first's, 0.3 nats above, the reward no higher."""
     values = values_of(case.stage_rows, "entropy")
     if len(values) < 3 or case.settings.factor is not None or _reward_rises(case):
         return None

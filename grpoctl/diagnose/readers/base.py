@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +33,8 @@ _DEVIATIONS = ("/std", "_std", "/std_all", "_se", "logprob_gap", "logprob_gap_ma
 # What is no number once a weight is none, and what is none once a reward is.
 _WEIGHTS = ("loss", "policy/", "grad_norm", "kl", "entropy", "sampler/", "rollout/logprob_gap", "advantage/")
 _EARNED = ("reward/", "rewards/", "advantage/", "loss", "policy/loss", "grad_norm")
+_KINDS_OF_ROWS = 50  # by which metrics have numbers on them; of more no pattern is one
+_COMES_BACK = 3  # times that rows with numbers follow rows without any
 NOT_LOGGED = "NaN on {} of {} rows is taken for nothing: no metric of its kind is logged there"
 
 
@@ -126,21 +129,27 @@ def impossible(metric: str, value: float) -> str | None:
 def without_absent(rows: Sequence[dict[str, float | None]]) -> tuple[Sequence[dict[str, float | None]], list[str]]:
     """The rows without the NaN that a table has where nothing was logged, as pandas writes it, and a note if there is.
 
-    A metric's kind are those that have numbers on most of the rows where it has one. A NaN is nothing where no metric
-    of its kind has a number on that row, and other metrics have. Without others: where the kind has numbers again
-    later, and neither a weight nor a reward that is NaN makes all of it NaN.
+    Such a table has every metric on every row. A metric's kind are those that have numbers on most of the rows where it
+    has one. A NaN is nothing where no metric of its kind has a number on that row, and other metrics have. Without
+    others: where the kind comes and goes, and neither a weight nor a reward that is NaN makes all of it NaN.
     """
-    if not any(None in row.values() for row in rows):
+    padded = rows and all(row.keys() == rows[0].keys() for row in rows)
+    if not padded or not any(None in row.values() for row in rows):
         return rows, []
     told = [frozenset(name for name, value in row.items() if value is not None) for row in rows]
-    last = {name: at for at, names in enumerate(told) for name in names}
-    kinds = {name: _kind(name, Counter(told)) for name in last}
+    alike = Counter(told)
+    if len(alike) > _KINDS_OF_ROWS:
+        return rows, []
+    kinds = {name: _kind(name, alike) for name in rows[0] if any(name in names for names in alike)}
+    comes_back = sum(bool(after) and not before for before, after in pairwise(told))
 
     def is_absent(name: str, at: int) -> bool:
         kind = kinds.get(name, frozenset())
         if not kind or kind & told[at]:
             return False
-        return bool(told[at]) or (at < last[name] and not any(_all_of(kind, made) for made in (_WEIGHTS, _EARNED)))
+        return bool(told[at]) or (
+            comes_back >= _COMES_BACK and not any(_all_of(kind, made) for made in (_WEIGHTS, _EARNED))
+        )
 
     logged = [
         {name: value for name, value in row.items() if value is not None or not is_absent(name, at)}

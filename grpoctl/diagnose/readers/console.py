@@ -410,7 +410,7 @@ def _without_examples(logged: list[Logged]) -> list[Logged]:
     """The lines without those of single completions, where others tell rewards, too."""
     others = [entry for entry in logged if not entry.single]
     told = sum(_has_reward(tuple(entry.cells)) for entry in others)
-    return others if told > 1 and len(others) < len(logged) else logged
+    return others if told >= _ENOUGH and len(others) < len(logged) else logged
 
 
 def _without_redrawn(logged: list[Logged]) -> list[Logged]:
@@ -605,20 +605,37 @@ def _told_once(logged: list[Logged]) -> tuple[list[Logged], list[str]]:
 
 
 def _without_told_again(logged: list[Logged]) -> list[Logged]:
-    """The dictionaries without those that have no step and tell what the one beside them tells, which has one."""
+    """The dictionaries without those that have no step and tell what the one beside them tells, which has one.
 
-    def is_told(entry: Logged, other: Logged | None) -> bool:
-        if other is None or other.step is None:
-            return False
-        told, known = _by_metric(other), _by_metric(entry)
-        shared = [(known[metric], told[metric]) for metric in known.keys() & told.keys()]
-        return len(shared) > 1 and any(one for one, _ in shared) and all(_alike(a, b) for a, b in shared)
+    What they tell more is put into it.
+    """
+    kept: list[Logged] = []
+    pending: Logged | None = None  # of the entry that follows, where it tells the same
+    for entry, after in zip(logged, [*logged[1:], None], strict=True):
+        if entry.step is None and kept and _tells_the_same(entry, kept[-1]):
+            kept[-1] = _with_more_of(kept[-1], entry)
+        elif entry.step is None and after is not None and _tells_the_same(entry, after):
+            pending = entry
+        else:
+            kept.append(entry if pending is None else _with_more_of(entry, pending))
+            pending = None
+    return kept
 
-    return [
-        entry
-        for before, entry, after in zip([None, *logged], logged, [*logged[1:], None], strict=False)
-        if entry.step is not None or not (is_told(entry, before) or is_told(entry, after))
-    ]
+
+def _tells_the_same(entry: Logged, other: Logged) -> bool:
+    """Whether an entry without a step shares two metrics or more with one that has a step, all alike."""
+    if other.step is None:
+        return False
+    told, known = _by_metric(other), _by_metric(entry)
+    shared = [(known[metric], told[metric]) for metric in known.keys() & told.keys()]
+    return len(shared) > 1 and any(one for one, _ in shared) and all(_alike(a, b) for a, b in shared)
+
+
+def _with_more_of(entry: Logged, other: Logged) -> Logged:
+    """The entry with those metrics of the other that it does not tell."""
+    told = {name_of(name) for name in entry.cells}
+    more = {name: value for name, value in other.cells.items() if name_of(name) not in told}
+    return entry._replace(cells={**more, **entry.cells}) if more else entry
 
 
 def _by_metric(entry: Logged) -> dict[str, float]:
@@ -636,6 +653,8 @@ def _with_evaluations(log: _Log, form: Form, logged: list[Logged]) -> list[Logge
     if form not in other or any(map(_is_held_out, _metrics_of(log, logged))):
         return logged
     evaluations = [entry for entry in log.logged[other[form]] if _only_of_evaluations(tuple(entry.cells))]
+    if any(entry.step is None for entry in logged):  # whose steps are their order, or a bar's
+        evaluations = [entry._replace(step=None) for entry in evaluations]
     return sorted([*logged, *evaluations], key=lambda entry: entry.line) if evaluations else logged
 
 

@@ -98,29 +98,35 @@ _STEPS_APART = re.compile(
     r"\bsteps?\s?\d+\s?(?:->|→|=>|to)|\b(?:by|over|after|within|in|at) (?:the )?[\w ]{0,12}\bstep", re.I
 )
 _EASTERN_STEP = re.compile(r"第\s?(\d{1,9})\s?(?:步|次|轮)|(?:步骤|步数|迭代|ステップ)\s?[:：=]?\s?(\d{1,9})")
-_EVALUATES = re.compile(  # `[eval @ step 10] reward=0.5`, `MATH-500 eval: acc=0.4`; not `eval 0.5`, `eval/reward=0.5`
-    r"^[\W\d_]*(?:(?:[\w.,-]+[\]):|>]*|[|:>~-]+)\s+){0,5}?\[?"
-    r"(?:eval(?:uation)?|val(?:idation)?|evaluat(?:ed|ing)|held-?out|test(?=\s?(?:set|[:@\]])))\b(?!\s?[=/]|\s*:?\s*[-+]?\d*(?:\.\d|\s?%(?!\|)))",
-    re.IGNORECASE,
+_EVALUATES = (
+    re.compile(  # `[eval @ step 10] reward=0.5`, `MATH-500 eval: acc=0.4`; not `eval 0.5`, `eval - INFO - step 1`
+        r"^[\W\d_]*(?:(?:[A-Za-z][\w-]*[\]):|>]*|\d+[\]:|]*|[|:>~-]+)\s+){0,5}?\[?"
+        r"(?:(?P<word>eval(?:uation)?|val(?:idation)?|held-?out|test(?=\sset))|evaluated(?=\s\S+\s?[(:|]))\b"
+        r"(?:\s?[@:\](|]|\s?\Z|\s(?:step|iter|epoch|at|after|on|set|results?|metrics?)\b|\s\w+\s\(|(?<=evaluated))"
+        r"(?!\s*[-+]?\d*(?:\.\d|\s?%(?!\|)))",
+        re.IGNORECASE,
+    )
 )
+_FIRST_WORD = re.compile(r"\W*(?:eval|val|held|test)", re.IGNORECASE)
+_NO_EVALUATION = re.compile(r"\b(?:train(?:ing)?|skip(?:ped|ping)?|disabled|failed|every)\b", re.IGNORECASE)
 _KINDS = ("log_type", "type", "event", "phase", "split", "mode", "kind")  # of a dictionary: training, evaluation
 _MESSAGES = ("message", "msg", "text")  # of a logger that writes JSON
 _DECORATED = frozenset("=-#*─━_~+╭┏╰┗├└┌╔╚")
 _EXAMPLE = re.compile(r"\W+(?:\w+ )?(?:example|sample|completion|response)s?\b", re.IGNORECASE)  # a heading
-_OF_A_PART = re.compile(r"[\s|]*[╰├└]─+ \w")  # of the step above: one of several environments
+_OF_A_PART = re.compile(r"[\s|]*[╰├└]─+ [\w./-]+\s*\|")  # of the step above: one of several environments
 _SPOKEN = re.compile(  # what somebody says, and the task: text that may have any numbers
-    r"^\W*(?:response|completion|assistant|user|system|human|question|prompt|query|answer|output|oracle|ground truth|"
-    rf"expected|target)(?:\]|\s?\d*\]?:)(?!\W*(?:{NUMBER})?\W*\Z)",
+    r"^\W*(?:\[(?:response|completion|answer|output|prompt|question)\]\s+|"
+    r"(?:user|assistant|human|question|query|answer)\s?\d*:\s+)(?=[A-Za-z'\"<\\])(?!step\b|\w+\s?[=:])",
     re.IGNORECASE,
 )
 _ALIGNED = re.compile(rf"\W*(?P<name>[A-Za-z][\w./@ -]*?)(?:\s{{2,}}|\s?\.{{3,}}\s?)(?P<value>{NUMBER})\W*")
 _OF_ONE = re.compile(  # of several that are printed: `Example 1 (Reward: 1.0)`, `gen[0] reward=0.5`
-    r"\b(?:gen|sample|example|completion|response|candidate)s?(?:\s?\[\d+\]|\s?#\d+|\s\d+\b(?!\s?/))"
-    r"|\bsample (?:response|completion|output|answer|generation)\b|^\s*\d+\.\s+[^\W\d]",
+    r"\b(?:gen|sample|example|completion|response|candidate)s?(?:\s?\[\d+\]|\s?#\d+)"
+    r"|\b(?:sample|example)\s\d+\s?[(:]|\bsample (?:response|completion|output|answer|generation)\b"
+    r"|^\s*\d+\.\s+\S+\s{2,}",
     re.IGNORECASE,
 )
-# of a run, and no step's; a policy's reward is what an update maximises
-_NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top", "policy"})
+_NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  # of a run, and no step's
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,8}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{NUMBER})\s*")
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
@@ -529,7 +535,7 @@ class LineParser:
             at = self._epoch_at(text, step)
             drawn = step is None and _BAR.search(text) is not None
             self._in_example = self._in_example and (step is None or not known)
-            single = self._in_example or _OF_ONE.search(text) is not None
+            single = self._in_example or (step is None and _OF_ONE.search(text) is not None)
             yield Logged(
                 line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn, single=single
             )
@@ -548,9 +554,17 @@ class LineParser:
         below = self._outline.headings
         if len(named) == 1 and below:
             named = self._below(named)
-        if _EVALUATES.match(text[:_LONGEST_NAME]) is not None or any(map(_EVALUATES.match, below)):
+        if self._evaluates(text, named) or any(map(_is_of_evaluation, below)):
             return self._held_out(named or self._bare_in(words, at_least=1)), ""
         return named, words
+
+    def _evaluates(self, text: str, named: Cells) -> bool:
+        """Whether all of a line is of an evaluation: not where it tells one beside its step's own metrics."""
+        if not _is_of_evaluation(text):
+            return False
+        told = [name_of(name) or "" for name in named if self._is_known(name)]
+        own = sum(metric.startswith("eval/") for metric in told)
+        return own in (0, len(told)) or _FIRST_WORD.match(text) is not None
 
     def _below(self, told: Cells) -> Cells:
         """The one value that a line tells, by its name below the headings where that is known."""
@@ -861,6 +875,12 @@ def _dictionaries(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
         logged = _value(match[0])
         if logged is not None:
             yield match.start(), match.end(), logged
+
+
+def _is_of_evaluation(text: str) -> bool:
+    """Whether a line, or a heading, begins as one of an evaluation, and does not speak of training or of none."""
+    begins = text[:_LONGEST_NAME]
+    return _EVALUATES.match(begins) is not None and _NO_EVALUATION.search(begins) is None
 
 
 def _is_evaluation(said: Mapping[str, Any]) -> bool:

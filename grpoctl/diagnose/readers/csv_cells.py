@@ -41,7 +41,15 @@ _TAG = re.compile(r"(?:.*-)?tag-(.+?)\.csv(?:\.gz)?", re.IGNORECASE)  # TensorBo
 _OF_ONE_TAG = ["wall time", "step", "value"]
 _OF_A_RUN = frozenset({"status", "state", "duration", "runtime", "start_time", "end_time", "created", "created_at"})
 _RUN_NAMES = ("name", "run_name", "run", "run_id", "run_uuid", "id")  # in a table with a row for each run
-_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+\s*%?")
+ABOVE_SHARES = 1.001  # what no rounding makes of a share
+EITHER = "{} (or {})"  # a cell that is one number or another
+_HINTS = (
+    (re.compile(r"[-+]?\d+,\d+\s*%?"), "write a decimal point"),
+    (
+        re.compile(EITHER.replace("(", r"\(").replace(")", r"\)").format(r"\S+", r"\S+")),
+        "write a decimal comma, or no point",
+    ),
+)
 _OF_TIME = re.compile(r"(?:relative_|wall_?)?time(?:_\(.*\))?|_?timestamp|_runtime")
 _LONGEST_LIST = 200  # characters
 
@@ -122,13 +130,21 @@ def _update_column(table: Table) -> int | None:
 def _names_of_rows(table: Table) -> list[int]:
     """The column that names the run of each row, in a dashboard's table of runs: it says what became of each, too."""
     named = [plain(column) for column in table.header]
-    if len(table.rows) < 2 or _OF_A_RUN.isdisjoint(named):
+    if len(table.rows) < 2 or _OF_A_RUN.isdisjoint(named) or _is_numbered(table):
         return []
     for name in _RUN_NAMES:
         told = {cells[named.index(name)].strip() for _, cells in table.rows} if name in named else set()
         if len(told) == len(table.rows) and not any(cell.lower() in EMPTY or number(cell) is not None for cell in told):
             return [named.index(name)]
     return []
+
+
+def _is_numbered(table: Table) -> bool:
+    """Whether a column's steps rise from row to row, as those of one run do; the last steps of several runs do not."""
+    update = _update_column(table)
+    counts = [at for at, column in enumerate(table.header) if numbers_rows(column) or at == update]
+    told = [[number(cells[at].strip()) for _, cells in table.rows] for at in counts]
+    return any(all(a is not None and b is not None and a < b for a, b in itertools.pairwise(steps)) for steps in told)
 
 
 def _rows_by(table: Table, columns: Sequence[int]) -> dict[str, Rows]:
@@ -380,7 +396,7 @@ def cell(text: str, table: Table, line: int, place: int) -> tuple[bool, float | 
         return False, None
     value = number(word)
     if value is None:
-        why = "write a decimal point" if _DECIMAL_COMMA.fullmatch(word) else "a number belongs there, or nothing"
+        why = next((hint for form, hint in _HINTS if form.fullmatch(word)), "a number belongs there, or nothing")
         shown = word[:_LONG_CELL] + ("…" if len(word) > _LONG_CELL else "")
         raise SpecError(f"{table.header[place]}: got {shown!r}; {why}", file=table.path, line=line)
     return True, value if math.isfinite(value) else None

@@ -9,32 +9,45 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 from core.errors import SpecError
+from core.metrics import declared
 from grpoctl.diagnose.readers.csv_cells import (
+    ABOVE_SHARES,
     DELIMITERS,
+    EITHER,
     EMPTY,
     STEP,
     Table,
+    is_long,
     lines_at_the_top,
     number,
     numbers_rows,
+    plain,
     read_cells,
     table_of,
     whole,
 )
-from grpoctl.diagnose.readers.metric_names import name_of
+from grpoctl.diagnose.readers.metric_names import ONE_VALUE, STEPS, name_of
 
 _NAMED = 6  # rows that a note names
 _LONG_LABEL = 20  # characters of one
 _STEP_LABEL = re.compile(r"(?:(?:global_)?steps?|iter(?:ation)?|ckpt|checkpoint)[\s_-]*(\d+)", re.IGNORECASE)
 _BY_COMMA = re.compile(r"[-+]?(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+),\d+(?:[eE][-+]?\d+)?\s*%?")  # 0,5 and 1.034,5
 _BY_POINT = re.compile(r"[-+]?\d*\.\d+(?:[eE][-+]?\d+)?\s*%?")
+_HUNDREDS = re.compile(r"[-+]?[1-9]\d\d")
+_UNIT_ENDS = re.compile(r"[\s/()\[\]*·]+")
+_UNITS = frozenset({
+    "%", "#", "0-1", "0–1", "0..1", "tokens", "token", "tok", "toks", "nats", "nat", "bits", "steps", "step",
+    "s", "sec", "secs", "second", "seconds", "ms", "min", "mins", "minutes", "h", "hrs", "hours", "samples", "prompts",
+    "completions", "rollouts", "epochs", "count", "ratio", "fraction", "gb", "gib", "mb", "mib", "usd", "of", "per",
+})  # fmt: skip
 _GROUPED = {  # thousands, by what stands between them
     ",": re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\s*%?"),
     ".": re.compile(r"[-+]?[1-9]\d{0,2}(?:\.\d{3})+\s*%?"),
@@ -48,8 +61,8 @@ def read_table(path: Path, notes: list[str]) -> Table:
     table = _named(table_of(path, cells, notes))
     if above:
         notes.append(f"the header is line {cells[0][0]}: what stands above is left out")
-    table = _without_units(_with_points(table, delimiter, notes), notes)
-    table = _without_totals(_turned(table, notes), notes)
+    table = _with_points(_turned(table, notes), delimiter, notes)
+    table = _without_totals(_without_units(table, notes), notes)
     if len(set(table.header)) < len(table.header):
         double = next(name for name in table.header if table.header.count(name) > 1)
         raise SpecError(f"has two columns called {double!r}", file=path)
@@ -133,7 +146,49 @@ def _with_points(table: Table, delimiter: str, notes: list[str]) -> Table:
     if delimiter == ",":
         return table
     notes.append("commas are read as decimal ones")
-    return _rewritten(table, _with_point)
+    return _rewritten(_with_doubts(table), _with_point)
+
+
+def _with_doubts(table: Table) -> Table:
+    """The table with decimal commas, both numbers in each cell that may be 1.201 or 1201: whoever reads it is told."""
+    metrics = next((at for at, name in enumerate(table.header) if plain(name) in ONE_VALUE[0]), 0)
+    is_of_several = [is_long(table.header) and plain(name) in ONE_VALUE[2] for name in table.header]
+
+    def named(cells: Sequence[str]) -> list[tuple[str, str]]:
+        """(what it tells, the cell): a table with a line for each value has those of several metrics in one column."""
+        places = zip(is_of_several, table.header, cells, strict=True)
+        return [(cells[metrics].strip() if several else name, cell) for several, name, cell in places]
+
+    words: defaultdict[str, set[str]] = defaultdict(set)
+    for _, cells in table.rows:
+        for name, cell in named(cells):
+            words[name].add(cell.strip())
+    doubtful = {name for name, told in words.items() if _may_be_decimal(name, told)}
+    if not doubtful:
+        return table
+    rows = [
+        (line, [_both(cell.strip()) if name in doubtful else cell for name, cell in named(cells)])
+        for line, cells in table.rows
+    ]
+    return replace(table, rows=rows)
+
+
+def _may_be_decimal(name: str, words: Collection[str]) -> bool:
+    """Whether points before three digits may be decimal ones beside another column's decimal commas.
+
+    Not of what is counted in wholes, nor where a number has a comma or two points, or stands between 100 and 999 alone.
+    """
+    pointed = [word for word in words if _GROUPED["."].fullmatch(word)]
+    metric = declared(name_of(name) or "")
+    is_count = plain(name) in STEPS or (metric is not None and metric.unit in ("count", "tokens"))
+    if not pointed or is_count or any(word.count(".") > 1 for word in pointed):
+        return False
+    return not any(_BY_COMMA.fullmatch(word) or _HUNDREDS.fullmatch(word) for word in words)
+
+
+def _both(word: str) -> str:
+    """A number with a point and the one without it."""
+    return EITHER.format(word, word.replace(".", "")) if _GROUPED["."].fullmatch(word) else word
 
 
 def _words(table: Table, mark: str) -> Iterable[str]:
@@ -175,13 +230,20 @@ def _without_units(table: Table, notes: list[str]) -> Table:
     told = [unit for unit in map(str.strip, units) if unit.lower() not in EMPTY]
     if len(told) < 2 or any(map(_is_number, told)) or sum(_is_number(cell.strip()) for cell in below) < 2:
         return table
+    if not all(map(_is_unit, told)):
+        return table
     notes.append(f"line {table.rows[0][0]} has units, and no row")
     rows = table.rows[1:]
     for at, unit in enumerate(units):
         numbers = [number(cells[at].strip()) or 0 for _, cells in rows] if "%" in unit else []
-        if any(value > 1 for value in numbers):
+        if any(value > ABOVE_SHARES for value in numbers):
             rows = [(line, [*cells[:at], _percentage(cells[at]), *cells[at + 1 :]]) for line, cells in rows]
     return replace(table, rows=rows)
+
+
+def _is_unit(cell: str) -> bool:
+    """Whether a cell is short words of units, in brackets or not: `tok/s`, `% of samples`; not `n.d.` or `baseline`."""
+    return _UNITS.issuperset(filter(None, _UNIT_ENDS.split(cell.lower())))
 
 
 def _percentage(cell: str) -> str:

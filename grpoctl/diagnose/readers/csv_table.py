@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from core.errors import GrpoError, SpecError
@@ -22,6 +23,7 @@ from core.health.finding import StepTable
 from grpoctl.diagnose.readers.attempts import COUNTS, newest_attempt
 from grpoctl.diagnose.readers.base import SOME_WRONG, TOO_SMALL, Reading, Source, impossible, without_absent
 from grpoctl.diagnose.readers.csv_cells import (
+    ABOVE_SHARES,
     EMPTY,
     NUMBERS_ROWS,
     STEP,
@@ -56,10 +58,12 @@ _ACCURACIES = frozenset({"acc", "accuracy", "em", "pass@"})
 _RATES = frozenset({"rate", "ratio", "share", "frac", "fraction"})
 _REWARDS = frozenset({"reward", "rewards", "rew", "score", "scores", "return"})
 _SHARES_BY_NAME = ("rewards/", "eval/slices/")  # that have no bounds
-_WEIGHED = 2.0  # what an accuracy that is a reward may be multiplied by
+_LEAST_PERCENT, _USUAL_PERCENT = 5.5, 1.5  # the greatest is more, and most: weights go to 5, beside small numbers
 _GROUP = 16  # completions of a prompt
 _BEGINS_A_NUMBER = re.compile(r"[-+~]?[.,]?\d")
 _MARKS = ("step", "update")
+_OF_OURS = frozenset({"hparams", "params", "config", "args", "actor", "trainer", "grpo", "actor_rollout_ref"})
+_INSIDE = frozenset({"run", "algorithm", "data", "model", "policy", "optim", "optimizer", "rollout", "sampling_params"})
 _EXACT = (*_MARKS, *TOO_SMALL)
 _ROUND_TO, _SHOWN_BY = range(1, 6), 5  # decimals; rows that show that there are no more
 
@@ -191,14 +195,28 @@ def _asides(table: Table, names: Mapping[str, str], source: Source) -> list[str]
 
 
 def _settings(table: Table, metrics: Collection[str]) -> dict[str, Any]:
-    """What columns say of the configuration: those that are no metric and have one number in all rows."""
-    stated: dict[str, float] = {}
+    """What columns say of the configuration: those that are no metric and have one number in all rows.
+
+    Of two that call different numbers the same (`lr`, `config/lr`) nobody knows which it is.
+    """
+    stated: dict[str, set[float]] = {}
     for place, column in enumerate(table.header):
         told = {cells[place].strip() for _, cells in table.rows}
         value = number(told.pop()) if len(told) == 1 else None
-        if value is not None and math.isfinite(value) and (column not in metrics or len(table.rows) == 1):
-            stated[re.split(r"[./]", plain(column))[-1]] = int(value) if value.is_integer() else value
-    return stated_settings(stated)
+        name = _setting_of(column)
+        if name and value is not None and math.isfinite(value) and (column not in metrics or len(table.rows) == 1):
+            stated.setdefault(name, set()).add(int(value) if value.is_integer() else value)
+    return stated_settings({name: told.pop() for name, told in stated.items() if len(told) == 1})
+
+
+def _setting_of(column: str) -> str:
+    """The last part of a column's name where the parts before are of the run's configuration, or of the policy in it.
+
+    "" for another's: a critic has a learning rate, too, and a tool a temperature.
+    """
+    *path, name = re.split(r"[./]", plain(column))
+    is_ours = not _OF_OURS.isdisjoint(path) and {*path} <= _OF_OURS | _INSIDE
+    return name if is_ours or not path else ""
 
 
 def _may_be(table: Table, column: str, metric: str | None, divisors: Mapping[int, float]) -> bool:
@@ -323,7 +341,7 @@ def _divisors(table: Table) -> dict[int, float]:
     divisors: dict[int, float] = {}
     for place, column in enumerate(table.header):
         if _OF_PERCENT.search(column):
-            is_other, divisor = any(value > 1 for value in _numbers(table, place)), 100.0
+            is_other, divisor = any(value > ABOVE_SHARES for value in _numbers(table, place)), 100.0
         elif column.lower().endswith(_ENTROPY_LOSS):
             is_other, divisor = max(_numbers(table, place), default=1.0) < 0, -1.0
         else:
@@ -336,19 +354,18 @@ def _divisors(table: Table) -> dict[int, float]:
 def _is_unsaid_percent(table: Table, place: int) -> bool:
     """Whether a column that is called a share (`eval_acc`, `success rate`) has numbers of percent, and no counts.
 
-    Numbers with decimals are no counts, nor are accuracies that are more than a group has. An accuracy of little more
-    than 1 may be one with a weight.
+    Numbers with decimals are no counts, nor are accuracies that are more than a group has. Shares may be rounded to a
+    little more than 1, and an accuracy may have a weight: in percent most numbers are more than either.
     """
     metric = name_of(table.header[place])
     words = frozenset(_WORD.findall(table.header[place].lower()))
     if metric is None or words.isdisjoint(_ACCURACIES | _RATES) or not words.isdisjoint(_REWARDS):
         return False
-    is_bounded = impossible(metric, 100.0) is not None
-    if not (is_bounded or metric.startswith(_SHARES_BY_NAME)):
+    if impossible(metric, 100.0) is None and not metric.startswith(_SHARES_BY_NAME):
         return False
-    numbers = _numbers(table, place)
+    numbers = [value for value in _numbers(table, place) if value]
     most, least = max(numbers, default=0.0), min(numbers, default=0.0)
-    if least < 0 or not (1.0 if is_bounded else _WEIGHED) < most <= 100:
+    if least < 0 or not _LEAST_PERCENT < most <= 100 or median(numbers) <= _USUAL_PERCENT:
         return False
     if most > _GROUP and not words.isdisjoint(_ACCURACIES):
         return True

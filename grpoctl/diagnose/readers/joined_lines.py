@@ -12,7 +12,10 @@ _OPEN_TENSOR = re.compile(
     r"(?:\b|_)(?:reward|advantage)s?\s{0,9}(?:[=:]|is)?\s{0,9}(?:tensor|array)\(\s{0,9}\[[^\[\]]*\Z"
 )
 _OF_VERL = re.compile(r"\bstep:\d+ - [\w@/.-]+:")
-_GOES_ON = re.compile(r" ?(?:- )?[\w./@:+()-]*(?: - [\w./@:+()-]+)* ?-? ?")  # of verl, from the middle of a word on
+_IN_TENSOR = re.compile(r"\s*(?:[-+\d.\[\],)]|nan|inf|device|grad_fn|dtype)")
+_PART = r"[\w@/.-]*[A-Za-z_@][\w@/.-]*:(?:np\.\w+\()?[-+\w.]*\)?"  # of verl: a name and its value
+_GOES_ON = re.compile(rf" ?(?:- )?[\w./@:+()-]*(?P<more>(?: - {_PART})*)(?: - [\w@/.-]*)? ?-? ?")
+_CUT = re.compile(r"(?: - |\A)[\w@/.-]*\Z|[-:. ]\Z")  # a line of verl that ends in a name, or before its value
 _NARROWEST, _WIDEST = 60, 300  # characters of a terminal's line
 _MOST_LINES, _MOST_CHARACTERS = 200, 20_000
 
@@ -62,9 +65,12 @@ class JoinedLines:
         if self._lines >= _MOST_LINES or len(self._held) > _MOST_CHARACTERS:
             return False
         if not self._width:
-            return True
-        fits = 0 < len(text) <= self._width and any(map(str.isdigit, text))
-        return fits and _OF_VERL.search(text) is None and _GOES_ON.fullmatch(text) is not None
+            return _IN_TENSOR.match(text) is not None
+        match = _GOES_ON.fullmatch(text) if 0 < len(text) <= self._width else None
+        if match is None or _OF_VERL.search(text) is not None:
+            return False
+        told = ":" in text and any(map(str.isdigit, text))
+        return bool(match["more"]) or (told and _CUT.search(self._held) is not None)
 
     def _is_whole(self, text: str) -> bool:
         """Whether the line that was added is the last: it closes the tensor, or is shorter than the terminal."""

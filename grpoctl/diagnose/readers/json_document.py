@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from core.errors import GrpoError
 from grpoctl.diagnose.readers.attempts import newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source
-from grpoctl.diagnose.readers.log_settings import stated_settings
-from grpoctl.diagnose.readers.metric_names import HELD_OUT, ONE_VALUE, STEPS, name_of, run_named
-from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, are_slices, read_each
+from grpoctl.diagnose.readers.log_settings import names_a_setting, stated_settings
+from grpoctl.diagnose.readers.metric_names import HELD_OUT, ONE_VALUE, RUNS, STEPS, name_of, run_named
+from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, are_slices, read_each, words_of
 from grpoctl.diagnose.readers.trainer_log import (
     Entry,
     Known,
@@ -59,6 +59,7 @@ _OF_STEP = re.compile(  # what an object of one step's metrics is called: 10, st
 )
 _OF_STEPS = re.compile(r"step|epoch|iter|update|checkpoint|histor|log|metric|train", re.IGNORECASE)  # what holds these
 _TEXTS = ("completion", "response", "answer", "output", "generation", "prompt", "question")  # of a single completion
+_ASCENDING = ("epoch", "episode", "episodes")  # of rows that no step numbers
 _ALIKE = 0.9  # of a log's steps have as many rows, where these are parts of a step
 _RUN = "run"
 _STATED = frozenset({None, "step", "learning_rate", "beta", "temperature"})  # what a configuration has, too
@@ -205,16 +206,18 @@ def _entries(document: Any) -> tuple[list[Entry], list[str]]:
     rows, stated = [rows[at] for at in kept], [stated[at] for at in kept]
     steps = [step for step in stated if step is not None]
     if len(steps) == len(rows):
-        steps, rows, parts = _joined(steps, rows)
+        steps, rows, parts = _joined(steps, rows, document)
         notes = [*notes, *parts]
     if len({*steps}) < len(rows):
         steps = list(range(1, len(rows) + 1))
     return [Entry(step=step, cells=row) for step, row in zip(steps, rows, strict=True)], notes
 
 
-def _joined(steps: list[int], rows: list[dict[str, float]]) -> tuple[list[int], list[dict[str, float]], list[str]]:
+def _joined(
+    steps: list[int], rows: list[dict[str, float]], document: Any
+) -> tuple[list[int], list[dict[str, float]], list[str]]:
     """One row a step, the mean of those that follow each other, and a note where they tell the same metrics; what was
-    given where rows of a step stand apart, or one step has more of them than others.
+    given where rows of a step stand apart, are of several runs, or one step has more of them than others.
     """
     by_step = [
         [row for _, row in group] for _, group in groupby(zip(steps, rows, strict=True), key=lambda pair: pair[0])
@@ -223,10 +226,51 @@ def _joined(steps: list[int], rows: list[dict[str, float]]) -> tuple[list[int], 
         return steps, rows, []
     told_again = [len({*told}) < len(told) for group in by_step for told in [[*_metrics(group)]]]
     size, times = Counter(map(len, by_step)).most_common(1)[0]
-    if any(told_again) and (size == 1 or times < _ALIKE * len(by_step)):
+    if any(told_again) and (size == 1 or times < _ALIKE * len(by_step) or _are_of_arms(_listed_rows(document))):
         return steps, rows, []
     notes = [_OF_MICRO_BATCHES.format(size)] if any(told_again) else []
     return list(dict.fromkeys(steps)), [_mean(group) for group in by_step], notes
+
+
+def _listed_rows(document: Any) -> Sequence[Any]:
+    """The rows of a document that lists them, as they stand there."""
+    if isinstance(document, dict):
+        return next((rows for name, rows in _listed(document).items() if not _is_of_evaluation(name)), ())
+    return document if isinstance(document, list) else ()
+
+
+def _are_of_arms(rows: Sequence[Any]) -> bool:
+    """Whether rows of a step are of different runs, or arms of one: they differ in a text or in a setting.
+
+    What never comes again at another step tells the rows apart, and no runs: a time, a message.
+    """
+    told: dict[str, dict[float | None, set[object]]] = {}  # column -> step -> what it says there
+    for row in rows:
+        for name, value in _marks(row) if isinstance(row, dict) else ():
+            told.setdefault(name, {}).setdefault(_step(row), set()).add(value)
+    for by_step in told.values():
+        times = Counter(value for values in by_step.values() for value in values)
+        recurs = len(by_step) == 1 or max(times.values()) > 1
+        if recurs and any(len(values) > 1 for values in by_step.values()):
+            return True
+    return False
+
+
+def _marks(row: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """(column, value) of what may say of which run a row is: texts but those of completions, settings, yes and no."""
+    for name, value in row.items():
+        is_number = number(value) is not None
+        if name in _SETTINGS and isinstance(value, dict):
+            yield name, repr(value)
+        elif isinstance(value, bool) or (isinstance(value, str) and not is_number and name not in _TEXTS):
+            yield name, value
+        elif is_number and _is_set(name):
+            yield name, number(value)
+
+
+def _is_set(name: str) -> bool:
+    """Whether a column of numbers is of what a run was started with: `seed`, `temperature`, `lr_run`."""
+    return name_of(name) in _STATED and (names_a_setting(name) or not RUNS.isdisjoint(words_of(name)))
 
 
 def _metrics(group: Sequence[Mapping[str, float]]) -> Iterator[str]:
@@ -351,7 +395,7 @@ def _curve(points: object) -> Iterator[tuple[float, float]]:
 
 def _history(document: Mapping[str, Any]) -> list[dict[str, float]]:
     """The first list of rows with a metric, and the rows of lists that are named as evaluations, by their steps."""
-    listed = {name: value for name, value in _lists(document).items() if _is_listed(value)}
+    listed = _listed(document)
     trained = next((name for name in listed if not _is_of_evaluation(name)), "")
     rows = [dict(flat_numbers(row)) for row in listed.get(trained, ())]
     for name, value in listed.items():
@@ -359,6 +403,11 @@ def _history(document: Mapping[str, Any]) -> list[dict[str, float]]:
             told = [dict(flat_numbers(row)) for row in value]
             rows += [{evaluated(name): number for name, number in row.items()} for row in told]
     return _in_order(rows)
+
+
+def _listed(document: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The document's lists of rows with metrics, by their names."""
+    return {name: value for name, value in _lists(document).items() if _is_listed(value)}
 
 
 def _in_order(rows: list[dict[str, float]]) -> list[dict[str, float]]:
@@ -371,7 +420,14 @@ def _is_listed(rows: Sequence[Any]) -> bool:
     if not rows or not all(isinstance(row, dict) for row in rows):
         return False
     samples = all(any(isinstance(row.get(name), str) for name in _TEXTS) and _step(row) is None for row in rows)
+    samples = samples and not any(_rises([number(row.get(name)) for row in rows]) for name in _ASCENDING)
     return not samples and any(is_entry(dict(flat_numbers(row))) for row in rows)
+
+
+def _rises(places: Sequence[float | None]) -> bool:
+    """Whether places go up from row to row, or stay for one: completions of an epoch are many."""
+    known = [place for place in places if place is not None]
+    return len(known) == len(places) and known == sorted(known) and len(known) <= 2 * len({*known}) > 2
 
 
 def _step(row: Mapping[str, Any]) -> float | None:
@@ -432,11 +488,13 @@ def _transposed(lists: Mapping[str, list[Any]], columns: set[str]) -> Iterator[d
 def _evaluations(lists: Mapping[str, list[Any]], columns: set[str]) -> Iterator[dict[str, float]]:
     """The rows of shorter lists of evaluations, by a list as long as they are that numbers them (`eval_steps`)."""
     steps = next((lists[name] for name in STEPS if name in lists), [])
+    places = [number(place) for place in next((lists[name] for name in lists if _numbers_evaluations(name)), [])]
+    if not {*places} <= {number(step) for step in steps}:  # sets: there may be many of both
+        return
     for name in columns:
         short = 2 * len(lists[name]) <= len(steps) and (name_of(name) or "").startswith("eval/")
-        places = next((lists[other] for other in lists if _numbers_evaluations(other)), []) if short else []
-        if len(places) == len(lists[name]) and all(place in steps for place in places):
-            told = zip(map(number, places), map(number, lists[name]), strict=True)
+        if short and len(places) == len(lists[name]):
+            told = zip(places, map(number, lists[name]), strict=True)
             yield from ({"step": step, name: value} for step, value in told if step is not None and value is not None)
 
 

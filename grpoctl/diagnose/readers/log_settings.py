@@ -2,13 +2,14 @@
 
 Five forms: a printed dictionary with nested keys (`{'actor_rollout_ref': {'actor': {...`), `GRPOConfig(` or
 `Namespace(` with one `key=value` a line, options of a command (`--num_generations 8`, `data.batch_size=64`), lines
-`num_generations: 8` before the first metrics, and there what a line lists (`G=8 lr=2e-6`, `` `rollout.n=8` ``). What is
+`num_generations: 8` before the first metrics, and there what a line lists (`G=8 lr=2e-6`). What is
 not here: metrics, and what TRL's arguments mean.
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 
 from grpoctl.diagnose.readers.console_lines import without_prefix
 from grpoctl.diagnose.readers.metric_names import HELD_OUT
+from grpoctl.diagnose.readers.several_runs import words_of
 from grpoctl.diagnose.readers.text import Line
 from grpoctl.diagnose.readers.trainer_log import plain_value
 from grpoctl.diagnose.readers.trl_settings import settings_of_arguments
@@ -33,9 +35,12 @@ _OVERRIDE = re.compile(
 _NUMBER = r"[-+]?\.?\d[\d._]*+(?:[eE][-+]?\d++)?+(?![\w%,]{0,20}\d)"
 _QUOTED = re.compile(rf"`([A-Za-z][\w.]*+)\s?[=:]\s?({_NUMBER})`")  # `rollout.n=8`
 _LISTED = re.compile(
-    rf"(?:^|[\s,;(])([A-Za-z][\w.]*+)\s?[=:]?\s?({_NUMBER})(?=$|[\s,;)\"])"
-)  # G=8 lr=2e-06; lr 1e-6, G = 8
-_GROUP_OF = re.compile(r"\bgroup[ _-]size(?:\s?[=:]\s?|\s(?:of\s|is\s)?)(\d{1,4})\b(?![.,]\d)", re.IGNORECASE)
+    rf"(?:^|[\s,;(])([A-Za-z][\w.]*+)\s?=\s?({_NUMBER})(?=$|[\s,;)\"])"
+)  # G=8 lr=2e-06; G = 8, lr = 1e-6
+_OF_SOMETHING_ELSE = re.compile(  # than this run's training: what a line with such a word lists
+    r"awq|gptq|quant|process[ _-]?group|paper|pass@|judge|server", re.IGNORECASE
+)
+_POSSIBLE = {"beta": (0.0, 1.0), "learning_rate": (0.0, 0.1), "num_generations": (2, 128)}  # said in passing
 _OF_METRICS = re.compile(r"reward|loss|step|iter|epoch|score|acc", re.IGNORECASE)
 _SHORT_NAMES = {"G": "group_size", "K": "group_size", "T": "temperature", "kl": "kl_coef"}  # beside a group's size
 _KEY = re.compile(r"['\"]([\w./]+)['\"]: ")
@@ -47,6 +52,7 @@ _ASSIGNED = re.compile(
 )  # of a notebook's code
 _OF_OTHERS = HELD_OUT | {  # words of a path whose end is no setting of the policy's training
     "critic", "ref", "reference", "reward", "rm", "value", "teacher", "judge", "sft", "draft", "warmup", "pretrain",
+    "quant", "quantization", "quantize", "awq", "gptq", "bnb", "lora", "process",
 }  # fmt: skip
 _MOST_ASSIGNED = 1000
 _MOST_LATER = 20_000  # lines with settings behind the first metrics
@@ -74,7 +80,7 @@ _WHOLE = frozenset({
 })  # fmt: skip
 _KL_TYPES = {"kl": "k1", "k1": "k1", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
 _PARTS = ("actor_rollout_ref", "'algorithm'", "'data'")  # of verl's configuration
-_MARKS = ("--", "=", ":", "(", "size")  # a line without one of them states nothing
+_MARKS = ("--", "=", ":", "(")  # a line without one of them states nothing
 
 
 class LogSettings:
@@ -122,11 +128,8 @@ class LogSettings:
         """Takes what a line lists, in backquotes or as names with numbers behind them; whether that is anything."""
         if len(text) > _LONGEST_HEAD:
             return False
-        listed = _quoted_in(text) if "`" in text else _listed_in(text)
-        sizes = {*_GROUP_OF.findall(text)}
-        if len(sizes) == 1:
-            listed.setdefault("group_size", sizes.pop())
-        self._plain |= {name: _value(value) for name, value in listed.items()}
+        listed = _listed_in(text)
+        self._plain |= listed
         return bool(listed)
 
     def goes_on_in(self, text: str) -> bool:
@@ -242,19 +245,42 @@ def _named(path: str) -> str | None:
     return both if both in _NAMES else last if last in _NAMES and (len(last) > 1 or not before) else None
 
 
-def _quoted_in(text: str) -> dict[str, str]:
-    """Name below -> number of what stands in backquotes (`` `rollout.n=8` ``); a letter only beside other names."""
-    named = {name: value for path, value in _QUOTED.findall(text) if (name := _named(path)) is not None}
-    return named if any(len(name) > 1 for name in named) else {}
+def names_a_setting(name: str) -> bool:
+    """Whether a name is one of the settings below, or has one in it as a word: `temperature`, `lr_run`."""
+    words = words_of(name)
+    return "_".join(words) in _NAMES or any(len(word) > 1 and word in _NAMES for word in words)
 
 
-def _listed_in(text: str) -> dict[str, str]:
-    """The same of a line `G=8 lr=2e-6 kl=0.02` that tells no metric: a group's size, and what stands beside it."""
-    if _OF_METRICS.search(text):
+def _listed_in(text: str) -> dict[str, Any]:
+    """Name below -> number of what stands in backquotes, or in a line `G=8 lr=2e-6 kl=0.02` that tells no metric and
+    has a group's size.
+
+    Words say many things, so nothing is taken that may be of something else: of one setting alone, of letters alone,
+    where one is told twice, or has a value that it hardly ever has.
+    """
+    quoted = "`" in text
+    if _OF_SOMETHING_ELSE.search(text) or (not quoted and _OF_METRICS.search(text)):
         return {}
-    said = [(_SHORT_NAMES.get(name) or _named(name), value) for name, value in _LISTED.findall(text)]
-    named = {name: value for name, value in said if name is not None}
-    return named if len(named) > 1 and any(_NAMES[name] == "num_generations" for name in named) else {}
+    short = {} if quoted else _SHORT_NAMES
+    said = [
+        (written, name, _value(value))
+        for written, value in (_QUOTED if quoted else _LISTED).findall(text)
+        if (name := short.get(written) or _named(written)) is not None
+    ]
+    told = {(_NAMES[name], value) for _, name, value in said}
+    fields = {field for field, _ in told}
+    is_clear = (
+        1 < len(fields) == len(told)
+        and any(len(written) > 1 for written, _, _ in said)
+        and all(_is_possible(field, value) for field, value in told)
+        and (quoted or "num_generations" in fields)
+    )
+    return {name: value for _, name, value in said} if is_clear else {}
+
+
+def _is_possible(field: str, value: Any) -> bool:
+    least, most = _POSSIBLE.get(field, (0, math.inf))
+    return isinstance(value, int | float) and least <= value <= most
 
 
 def _flat(document: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -384,7 +384,8 @@ _VALIDATION = re.compile(
     r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@\d+|val/test_score/(?P<old>.+)|eval[_/](?P<first>.+)_pass@?1"
 )
 _BEHIND = re.compile(  # rewards/train, rewards/test
-    r"(?P<name>(?!(?:eval|val|valid|test|train|training)/).+?)(?:(?P<trained>(?:/train(?:ing)?)+)|/(?:eval|val|valid|test))"
+    r"(?P<name>(?!(?:eval|val|valid|test|train|training)/).+?)"
+    r"(?:(?P<trained>(?:/train(?:ing)?)+)|(?<!^rewards)(?<!^reward)/(?:eval|val|valid|test))"
 )
 _OF_PROSE = frozenset({
     "the", "a", "an", "my", "our", "this", "that", "its", "of", "is", "and", "when", "while", "steps", "step", "so",
@@ -481,8 +482,6 @@ def _joined(theirs: str) -> str:
 def _one_reward(theirs: str) -> str | None:
     """A part of the reward that is called `NAME_reward`."""
     match = _ONE_REWARD.fullmatch(_joined(theirs))
-    if match is not None and match["name"] == "policy":
-        return None  # what an update maximises (MLX-GRPO)
     if match is not None and not _OF_PROSE.isdisjoint(match["name"].split("_")):
         return None
     return None if match is None or match["name"] in ("eval", "val", "test", "best") else f"rewards/{match['name']}"

@@ -70,7 +70,8 @@ _SAME = {
     "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy", "ndcg": "accuracy",
     "mrr": "accuracy", "resolve": "accuracy", "resolved": "accuracy",
     "kld": "kl", "ent": "entropy", "gradient": "grad", "grads": "grad", "gnorm": "gradnorm",
-    "lengths": "length", "len": "length", "resp": "response", "res": "response", "responses": "response", "completions": "response",
+    "lengths": "length", "len": "length", "resp": "response", "responses": "response", "completions": "response",
+    "res": "response",
     "completion": "response", "comp": "response", "output": "response", "outputs": "response", "gen": "response",
     "generation": "response", "generated": "response", "generations": "response", "answer": "response",
     "seq": "response", "sequence": "response", "cot": "response", "toks": "tokens", "tok": "tokens",
@@ -82,7 +83,7 @@ _SAME = {
     "stddev": "std", "spread": "std", "dispersion": "std", "equal": "same", "identical": "same", "constant": "same",
     "zeros": "zero", "no": "zero", "non": "nonzero", "groups": "group", "prompts": "group", "variance": "var",
     "advantages": "advantage", "adv": "advantage", "unique": "distinct", "div": "divergence", "losses": "loss",
-    "successes": "accuracy", "tools": "tool", "calls": "call",
+    "successes": "accuracy", "succ": "accuracy", "tools": "tool", "calls": "call",
     "belohnung": "reward", "belohnungen": "reward", "lernrate": "lr", "verlust": "loss", "entropie": "entropy",
     "genauigkeit": "accuracy", "abgeschnitten": "truncated", "streuung": "std", "standardabweichung": "std",
     "minimum": "min", "maximum": "max", "highest": "max", "lowest": "min", "learning": "learn", "logp": "logprob",
@@ -181,7 +182,6 @@ _LIVE = frozenset(map(frozenset, (
     {"live"}, {"mixed"}, {"informative"}, {"effective"}, {"useful"}, {"contributing"}, {"nonzero", "std"},
     {"nonzero", "var"}, {"nonzero", "advantage"}, {"nonzero", "reward", "std"}, {"nonzero", "reward", "var"},
 )))  # fmt: skip
-_OBJECTIVES = ("policy_reward", "policy_rewards")  # what an update maximises (MLX-GRPO)
 _PERCENT = re.compile(r"%|pct|percent", re.IGNORECASE)
 _COUNTING = frozenset({  # words of how rewards were counted, spread and computed: no part is called so
     "median", "quantile", "percentile", "n", "k", "lr", "scale", "scaled", "norm", "normalized", "normalised", "clip",
@@ -202,8 +202,7 @@ def metric_by_words(name: str) -> str | None:
     """The metric that the words mean; None where a word is left that nobody knows. Paths (`a/b`) have no words."""
     path = name.lower().strip().split("/")
     of_trained = path[0] == "reward" and path[-1] in _SETS  # reward/math: where prompts of several sets are trained on
-    objective = path[-1].replace(" ", "_").strip("*`") in _OBJECTIVES
-    if len(name) > _LONGEST or _DECIMAL.search(name) or of_trained or objective:
+    if len(name) > _LONGEST or _DECIMAL.search(name) or of_trained:
         return None
     plain = _AT_TEMPERATURE.sub(" ", _COUNTED.sub("response tokens", _MARKS.sub(" ", name)))
     if len(path) > 1 and path[-1] in _MEANS_OF:  # Score/mean
@@ -248,9 +247,10 @@ def is_statistic(name: str) -> bool:
 
 
 @lru_cache(maxsize=10_000)
-def is_return(name: str) -> bool:
-    """Whether a name says `return`: of a critic's, say, less a KL; the reward where nothing else is."""
-    return not {"return", "returns", "ret"}.isdisjoint(_raw_words(name.replace("_", " ")))
+def may_be_no_reward(name: str) -> bool:
+    """Whether a name is of a reward only where nothing else is: a critic's `return`, what an update maximises (MLX)."""
+    words = _raw_words(name.replace("_", " "))
+    return not {"return", "returns", "ret"}.isdisjoint(words) or words[:2] == ["policy", "reward"]
 
 
 def _of_words(text: str, *, path: bool = False) -> str | None:

@@ -20,7 +20,7 @@ from core.health.case import Case, Notice, Sample, Settings
 from core.health.finding import StepTable
 from grpoctl.diagnose.readers.base import impossible, without_absent
 from grpoctl.diagnose.readers.metric_names import HELD_OUT, STEPS, is_older, left_out, name_of, translated
-from grpoctl.diagnose.readers.metric_words import is_return
+from grpoctl.diagnose.readers.metric_words import may_be_no_reward
 from grpoctl.diagnose.readers.trl_settings import ARGUMENTS_OF_GRPO, settings_of_arguments, settings_of_rows
 
 _DEPTH = 4  # of objects inside each other
@@ -161,7 +161,7 @@ def has_rewards(rows: StepTable) -> bool:
 
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
     """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
-    kept = _without_returns([entry for entry in entries if _is_step(tuple(entry.cells))])
+    kept = _without_other_rewards([entry for entry in entries if _is_step(tuple(entry.cells))])
     arguments = settings_of_arguments(known.arguments or {})
     settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
     rows, absent = _rows(kept)
@@ -192,10 +192,10 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     return case, notes
 
 
-def _without_returns(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """The entries without returns, where a reward is told, too."""
+def _without_other_rewards(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries without what may be no reward (returns), where one is told, too."""
     rewards = {name for entry in entries for name in entry.cells if name_of(name) == "reward/mean"}
-    returns = set(filter(is_return, rewards))
+    returns = set(filter(may_be_no_reward, rewards))
     if not returns or returns == rewards:
         return entries
     return [

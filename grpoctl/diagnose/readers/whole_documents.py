@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,6 +21,9 @@ from grpoctl.diagnose.readers.text import head, unpacked
 JSON, YAML, TOML = "json", "yaml", "toml"
 _FORMATS = {".yaml": YAML, ".yml": YAML, ".toml": TOML}
 _LARGEST = {JSON: 1 << 28, YAML: 1 << 20, TOML: 1 << 23}  # bytes; a megabyte of YAML takes two seconds
+_DEEPEST = 200  # values inside each other: of 30,000 the parser of YAML ends the whole program
+_BRACKET = re.compile(rb"[\[\]{}]")
+_INDENTED = re.compile(rb"[ \t]*(?:[-?:][ \t]+)*")  # and what begins values on the same line: - - 1
 _MOST_VALUES = 2_000_000  # of a YAML document: a few lines of aliases may stand for any number of them
 
 
@@ -50,6 +54,8 @@ def document_of(path: Path) -> Any:
     kind = format_of(path)
     data = unpacked(path, _LARGEST[kind])
     if kind != JSON:
+        if _is_too_deep(data, kind):
+            raise ValueError(f"more than {_DEEPEST} values inside each other")
         return _of_yaml(data) if kind == YAML else tomllib.loads(data.decode())
     try:
         return json.loads(data)
@@ -71,6 +77,39 @@ def _values(data: bytes) -> Iterator[dict[str, Any]]:
         with suppress(ValueError, RecursionError):
             if is_one_value(value := json.loads(line)):
                 yield value
+
+
+def _is_too_deep(data: bytes, kind: str) -> bool:
+    """Whether values stand inside each other too often: by brackets (those in texts count, too), and by indentation in
+    YAML, by the dots of a name in TOML.
+    """
+    data = data.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")  # of UTF-16, and what tells the encoding
+    depth = 0
+    for match in _BRACKET.finditer(data):
+        depth = depth + 1 if match[0] in b"[{" else max(0, depth - 1)
+        if depth > _DEEPEST:
+            return True
+    lines = data.splitlines()
+    if kind == TOML:
+        return any(line.partition(b"=")[0].count(b".") > _DEEPEST for line in lines)
+    return _is_indented_too_deep(lines)
+
+
+def _is_indented_too_deep(lines: list[bytes]) -> bool:
+    """Whether lines are indented more and more, too often; dashes before a value count as one each."""
+    columns: list[int] = []  # where the values begin that the line stands in
+    for line in lines:
+        before = _INDENTED.match(line)
+        if before is None or not line.strip():
+            continue
+        spaces = len(line) - len(line.lstrip())
+        while columns and columns[-1] >= spaces:
+            columns.pop()
+        begun = [at for at in range(spaces, before.end()) if line[at] in b"-?:"]
+        columns += [*begun, before.end()]
+        if len(columns) > _DEEPEST:
+            return True
+    return False
 
 
 @lru_cache(maxsize=1)  # whoever asks whether it is one reads it next

@@ -465,7 +465,7 @@ LATER = [0.01] * 9 + [1.5] + [0.01] * 90
             lost_its_best, {REWARD: [0.435, 0.565] * 3 + [0.135, 0.265] * 3},
             {REWARD: [0.424, 0.576] * 3 + [0.124, 0.276] * 3}, id="CLEAR",
         ),
-        pytest.param(entropy_rises, {"entropy": ends(0.5, 1.05)}, {"entropy": ends(0.5, 0.95)}, id="SURER"),
+        pytest.param(entropy_rises, {"entropy": ends(0.5, 0.95)}, {"entropy": ends(0.5, 0.85)}, id="SURER"),
         pytest.param(entropy_rises, {"entropy": ends(0.2, 0.52)}, {"entropy": ends(0.2, 0.48)}, id="UNSURE"),
         pytest.param(thrown_early, {"kl": LATER}, {"kl": [0.01, *LATER[:-1]]}, id="FIRST"),
         pytest.param(thrown_early, {"kl": [0.01, 1.05, 0.01]}, {"kl": [0.01, 0.95, 0.01]}, id="FAR"),

@@ -244,3 +244,24 @@ def test_a_column_of_zeros_tells_nothing_of_the_policy(column: str) -> None:
 def test_a_column_that_moved_a_little_tells_neither(now: dict[str, float]) -> None:
     (found,) = dead_run(falls_dead(**now))
     assert "lost on the way, or what pays it changed" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("rewards", "spread", "expected"),
+    [
+        ([-2.0] * 3 + [-1.9] + [-2.0] * 5, True, [("warning", "moderate")]),  # one row in nine earned a little
+        ([-2.0] * 3 + [-1.9] + [-2.0] * 5, False, []),  # nobody knows whether rewards differed
+        ([-2.0] * 2 + [-1.9, -1.8] + [-2.0] * 5, True, []),  # more than 15 % of the rows
+        ([-2.0] * 5 + [-1.9] + [-2.0] * 3, True, []),  # in the second half: it may have begun to learn
+        ([-1.9, -2.0, -2.0, -2.0], True, []),  # too few rows
+    ],
+)
+def test_a_run_that_hardly_ever_earns_anything(
+    rewards: list[float], spread: bool, expected: list[tuple[str, str]]
+) -> None:
+    lowest = min(rewards)
+    table = [
+        row | ({"reward/std": 0.0 if reward == lowest else 0.2} if spread else {})
+        for row, reward in zip(rows(*rewards), rewards, strict=True)
+    ]
+    assert graded(table) == expected

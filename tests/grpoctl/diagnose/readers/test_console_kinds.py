@@ -54,6 +54,19 @@ def test_a_line_of_an_evaluation_is_no_step(line: str, held_out: float, tmp_path
     "line",
     [
         "Step 4: reward=0.4 eval 0.25",  # a value of the step
+        "[train] Step 4 | eval skipped | reward=0.4 kl=0.01",
+        "eval: skipped | Step 4: reward=0.4",
+        "trainer val step 4: reward=0.4, val reward=0.5",
+        "eval.py:33 Step 4: reward=0.4 kl=0.01",
+        "[test: grpo] Step 4: reward=0.4",
+        "10:00 - evaluation - INFO - Step 4: reward=0.4",
+        "Evaluating every 10 steps:\n  Step 4: reward=0.4",
+        "Validation dataset:\n  Step 4: reward=0.4",
+        "[system] Step 4 reward: 0.4, kl: 0.01",
+        "output: Step 4 reward: 0.4",
+        "Response: reward=0.4 len=300 step=4",
+        "Step 4\n├── reward: 0.4\n└── kl: 0.01",
+        "Step 4 | samples 64 | reward 0.4 kl 0.01",
         "[evaluator] Step 4: reward=0.4",
         "test run, Step 4: reward=0.4",
         "val_frac=0.1 Step 4: reward=0.4",
@@ -72,7 +85,7 @@ def test_a_step_that_has_such_a_word_is_one(line: str, tmp_path: Path) -> None:
         "   1. aria         reward: 0.90",
         "--- Sample Response (Reward: 0.037) ---\nreward: 7\n---",
         "======= Example =======\nUsing the numbers\nReward: 1.0\n=======",
-        "[response] step=4 is where reward=10 is paid, loss = 0.5",
+        "[response] Sure! step=4 is where reward=10 is paid, loss = 0.5",
         "Question: what is reward: 7 and kl: 3?",
         "Assistant: the reward = 12, kl = 5",
     ],
@@ -89,6 +102,52 @@ def test_one_completion_is_no_step(example: str, tmp_path: Path) -> None:
 def test_what_completions_are_like_is_one(line: str, tmp_path: Path) -> None:
     rows = rows_of(tmp_path, "".join(f"Step {at}\n{line.format(at)}\n" for at in range(1, 4)))
     assert [value for row in rows for name, value in row.items() if name in ("reward/mean", "rewards/answer")]
+
+
+def test_what_a_step_says_of_an_evaluation_is_both(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "".join(f"Epoch {at}: train reward 0.{at} val reward 0.5\n" for at in range(1, 5)))
+    assert [(row["reward/mean"], row["eval/reward"]) for row in rows] == [(at / 10, 0.5) for at in range(1, 5)]
+    line = "Step {0}: reward: 0.{0}, eval reward: 0.5, kl: 0.01\n"
+    rows = rows_of(tmp_path, "".join(line.format(at) for at in range(1, 5)))
+    assert [(row["reward/mean"], row["eval/reward"]) for row in rows] == [(at / 10, 0.5) for at in range(1, 5)]
+
+
+def test_evaluations_number_no_rows_that_have_no_number(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{{'reward': 0.{at}, 'loss': 0.1, 'kl': 0.1}}\n" + ("" if at % 2 else f"Eval at step {at}: accuracy: 0.5\n")
+        for at in range(1, 7)
+    )
+    found = rows_of(tmp_path, rows)
+    assert told(found) == [(at, at / 10) for at in range(1, 7)]
+    assert told(found, "eval/reward") == [(2, 0.5), (4, 0.5), (6, 0.5)]
+
+
+def test_an_example_ends_where_a_step_is_told(tmp_path: Path) -> None:
+    text = STEP.format(1) + STEP.format(2) + "=== Example generation ===\ntext\n" + STEP.format(3) + STEP.format(4)
+    assert len(rows_of(tmp_path, text)) == 4
+
+
+def test_two_summaries_do_not_outvote_the_rows(tmp_path: Path) -> None:
+    listed = "".join(f"gen[{at}] reward=0.{at} kl=0.01\n" for at in range(1, 10))
+    assert len(rows_of(tmp_path, listed + "mean reward: 0.5\nfinal mean reward: 0.6\n")) >= 9
+
+
+def test_what_a_dictionary_says_in_words_is_no_step(tmp_path: Path) -> None:
+    sample = "{'split_name': 'x', 'prompt_text': 'Summarize: reward: 3.0 and kl: 2.0'}\n"
+    assert told(rows_of(tmp_path, STEP.format(1) + sample + STEP.format(2) + sample)) == [(1, 0.1), (2, 0.2)]
+
+
+def test_pairs_with_commas_between_are_no_header(tmp_path: Path) -> None:
+    line = "Step: 5%|# | {0}/20 [05:30<16:30, val_rewards=0.3, val_generation_length=602, train_rewards=0.{0}]\n"
+    rows = rows_of(tmp_path, "".join(line.format(at) for at in range(1, 6)))
+    assert [(row["reward/mean"], row["eval/reward"]) for row in rows] == [(at / 10, 0.3) for at in range(1, 6)]
+
+
+def test_the_newest_first_is_turned_round(tmp_path: Path) -> None:
+    newest_first = "".join(f"{{'step': {at}, 'reward': 0.{at}, 'kl': 0.01}}\n" for at in range(6, 0, -1))
+    assert [row["reward/mean"] for row in rows_of(tmp_path, newest_first)] == [at / 10 for at in range(1, 7)]
+    newest_first = "".join(STEP.format(at) for at in range(6, 0, -1))
+    assert [row["reward/mean"] for row in rows_of(tmp_path, newest_first)] == [at / 10 for at in range(1, 7)]
 
 
 def test_a_log_of_examples_alone_is_read(tmp_path: Path) -> None:
@@ -133,6 +192,8 @@ def test_a_table_of_the_ends_is_no_course_beside_lines_of_the_steps(tmp_path: Pa
 def test_returns_are_rewards_where_nothing_else_is(tmp_path: Path) -> None:
     line = "{{'returns': 0.{0}, 'task_reward': 0.{0}5, 'kl': 0.1}}\n"
     assert told(rows_of(tmp_path, "".join(line.format(at) for at in range(1, 4))))[0] == (1, 0.15)
+    objective = line.replace("returns", "policy reward")
+    assert told(rows_of(tmp_path, "".join(objective.format(at) for at in range(1, 4))))[0] == (1, 0.15)
     bare = line.replace("'task_reward': 0.{0}5, ", "")
     assert told(rows_of(tmp_path, "".join(bare.format(at) for at in range(1, 4))))[0] == (1, 0.1)
 
@@ -145,6 +206,8 @@ def test_what_is_told_again_without_its_step_is_told_once(tmp_path: Path) -> Non
         for at in range(1, 5)
     )
     assert told(rows_of(tmp_path, lines)) == [(at, at / 10) for at in range(1, 5)]
+    more = lines.replace('"actor/lr": 1e-06}\n', '"actor/lr": 1e-06, "actor/grad_norm": 0.5}\n')
+    assert [row["grad_norm"] for row in rows_of(tmp_path, more)] == [0.5] * 4  # what the second one tells more
     other = lines.replace('\n{"critic/score/mean": 0.3, ', '\n{"critic/score/mean": 0.9, ')
     assert len(rows_of(tmp_path, other)) == 5  # another number is another row
 

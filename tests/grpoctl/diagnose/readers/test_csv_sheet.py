@@ -60,6 +60,45 @@ def test_what_a_comma_is_in_a_table(text: str, row: list[str], tmp_path: Path) -
     assert cells(tmp_path, text) == [row]
 
 
+@pytest.mark.parametrize(
+    ("name", "told", "known"),
+    [
+        ("reward", "1.201 1.250", None),
+        ("reward", "1.201 1 99", None),
+        ("reward", "1.201 1.250,5", [1201, 1250.5]),
+        ("reward", "1.201 100", [1201, 100]),
+        ("reward", "1.201 1.250.000", [1201, 1250000]),
+        ("reward", "1201 1,5", [1201, 1.5]),
+        ("length", "1.201 1.250", [1201, 1250]),  # what else
+        ("iter", "1.201 1.250", [1201, 1250]),
+    ],
+)
+def test_a_point_before_three_digits_beside_decimal_commas(
+    name: str, told: str, known: list[float] | None, tmp_path: Path
+) -> None:
+    of = {"reward": "reward/mean", "length": "completions/length", "iter": "step"}[name]
+    lines = told.split()
+    number = [f"{name};{at};{value}" for at, value in enumerate(lines, 1)]
+    kl = [f"kl;{at};0,0{at}" for at in range(1, len(lines) + 1)]
+    wide = f"{name};kl\n" + "".join(f"{value};0,01\n" for value in lines)
+    turned = f"x;{';'.join(map(str, range(1, len(lines) + 1)))}\n{name};{';'.join(lines)}\nkl{';0,01' * len(lines)}\n"
+    long = "\n".join(["metric;step;value", *number, *kl]) + "\n"
+    for text in (wide, turned, long)[: 1 if name == "iter" else 3]:
+        if known is None:
+            with pytest.raises(SpecError, match=r"got '1\.201 \(or 1201\)'; write a decimal comma, or no point"):
+                read(tmp_path, text)
+        else:
+            assert [row[of] for row in read(tmp_path, text).case.rows] == known
+    assert read(tmp_path, wide.replace("reward", "warmth")).case.rows[0]["kl"] == 0.01  # nobody reads the other
+    beside = read(tmp_path, wide.replace(f"{name};", "warmth;length;").replace(";0,01", ";1.034;0,01"))
+    assert [row["completions/length"] for row in beside.case.rows] == [1034] * len(lines)
+
+
+def test_steps_of_a_long_table_are_no_numbers_of_its_metric(tmp_path: Path) -> None:
+    found = read(tmp_path, "metric;step;value\nkl;1.201;0,5\nreward;1.202;5\n")
+    assert [row["step"] for row in found.case.rows] == [1201, 1202]
+
+
 SHEET = (
     "GRPO run 7,,,,\n"
     '"Model: small, lr 1e-6",,,,\n'
@@ -109,12 +148,27 @@ def test_what_is_no_title(tmp_path: Path) -> None:
 
 
 def test_what_are_no_units(tmp_path: Path) -> None:
-    assert cells(tmp_path, "step,reward,of\nfirst,,run\n1,0.5,a\n") == [["1", "0.5", "a"]]
+    assert cells(tmp_path, "step,reward,of\nsteps,,[tok/s]\n1,0.5,a\n") == [["1", "0.5", "a"]]
+    assert cells(tmp_path, "step,reward,of\nfirst,,run\n1,0.5,a\n")[0] == ["first", "", "run"]
+    assert cells(tmp_path, "step,reward,of\nsteps,,run\n1,0.5,a\n")[0] == ["steps", "", "run"]
     assert cells(tmp_path, "step,of\na,b\n1,x\n") == [["a", "b"], ["1", "x"]]  # one number below
     assert cells(tmp_path, "step,reward,kl\nstart,n/a,n/a\n1,0.5,0.1\n")[0][0] == "start"  # one word
     assert cells(tmp_path, "step,reward,of\n0,none,all of it\n1,0.5,a\n")[0][0] == "0"
     assert cells(tmp_path, "step,reward\nsteps,points\n") == [["steps", "points"]]
     assert cells(tmp_path, "step,kl,acc\n#,nats,%\n1,0.1,0.5\n2,0.1,1\n")[0] == ["1", "0.1", "0.5"]  # shares
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name,reward,kl,status\na,n.d.,n.d.,failed\nb,0.1,0.1,ok\nc,0.2,0.3,ok\n", "reward: got 'n.d.'"),
+        ("step,reward,kl\npre-training,baseline,\n1,0.1,0.01\n", "reward: got 'baseline'"),
+    ],
+)
+def test_words_that_are_no_units_are_told_with_their_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=message) as refused:
+        read(tmp_path, text)
+    assert refused.value.line == 2
 
 
 def test_words_among_steps_are_no_totals_unless_they_end_the_table(tmp_path: Path) -> None:

@@ -250,7 +250,10 @@ def test_an_entropys_loss_is_the_entropy_or_minus_it(losses: str, entropies: lis
         ("eval_acc", "15 44", "eval/reward", [0.15, 0.44]),  # more than a group has
         ("eval_acc", "5 16", "eval/reward", [5, 16]),
         ("accuracy", "0.5 1.75", "rewards/accuracy", [0.5, 1.75]),  # a reward with a weight
-        ("accuracy", "0.5 2.5", "rewards/accuracy", [0.005, 0.025]),
+        ("accuracy", "0.5 1.25 2.5", "rewards/accuracy", [0.5, 1.25, 2.5]),
+        ("accuracy", "1.75 2.5 5.0", "rewards/accuracy", [1.75, 2.5, 5.0]),  # with a greater one
+        ("accuracy", "0.0 2.5 0.0 41.0", "rewards/accuracy", [0.0, 0.025, 0.0, 0.41]),
+        ("accuracy", "0.5 1.5 1.25 20.5", "rewards/accuracy", [0.5, 1.5, 1.25, 20.5]),  # few are more than a share
         ("accuracy", "-0.5 20.5", "rewards/accuracy", [-0.5, 20.5]),
         ("accuracy", "20.5 120.5", "rewards/accuracy", [20.5, 120.5]),
         ("accuracy_reward", "20.5 44.5", "rewards/accuracy", [20.5, 44.5]),
@@ -260,7 +263,9 @@ def test_an_entropys_loss_is_the_entropy_or_minus_it(losses: str, entropies: lis
         ("pass rate", "0.5 45", "rewards/accuracy", [0.5, 45]),
         ("learning_rate", "0.5 45.5", "learning_rate", [0.5, 45.5]),
         ("correct", "45.5 50", "rewards/accuracy", [45.5, 50]),
-        ("truncation_rate", "0.5 1.5", "completions/truncated", [0.005, 0.015]),
+        ("truncation_rate", "1.55 6.5", "completions/truncated", [0.0155, 0.065]),
+        ("truncation_rate", "0.5 1.5", "completions/truncated", []),
+        ("trunc_rate", "0.99 1.0000001 1.0", "completions/truncated", [0.99, 1.0000001, 1.0]),
         ("truncation_rate", "7 9", "completions/truncated", []),
         ("truncated", "7.5 9", "completions/truncated", []),
         ("ratio of rewards", "7.5 9", "reward/mean", []),
@@ -274,6 +279,14 @@ def test_shares_above_1_by_a_name_of_one_are_percent(
     assert [row[metric] for row in found.case.rows if metric in row] == pytest.approx(known)
     is_percent = bool(known) and known[1] != float(told.split()[1])
     assert any("taken to be in percent" in note for note in found.notes) == is_percent
+
+
+def test_a_share_that_was_rounded_up_is_no_percentage(tmp_path: Path) -> None:
+    for units in ("step,kl,truncated [%]\n", "step,kl,truncated\n#,nats,%\n"):
+        shares = read(tmp_path, f"{units}1,0.1,0.99\n2,0.1,1.0000001\n").case.rows
+        assert [row["completions/truncated"] for row in shares] == [0.99, 1.0000001]
+        percent = read(tmp_path, f"{units}1,0.1,0.99\n2,0.1,1.002\n").case.rows
+        assert [row["completions/truncated"] for row in percent] == pytest.approx([0.0099, 0.01002])
 
 
 def test_names_of_other_trainers_columns(tmp_path: Path) -> None:
@@ -501,6 +514,38 @@ def test_a_dashboards_table_of_runs_is_each_of_them(tmp_path: Path) -> None:
     assert not read(
         tmp_path, text.replace("first", "1").replace("second", "2").replace("0a", "3").replace("1b", "4")
     ).further
+
+
+def test_rows_that_rising_steps_number_are_of_one_run(tmp_path: Path) -> None:
+    rows = "1,first,ok,0.1\n2,second,ok,0.2\n3,third,ok,0.3\n"
+    for numbering in ("step", "epoch", "update"):
+        found = read(tmp_path, f"{numbering},name,status,reward\n{rows}")
+        assert [row["reward/mean"] for row in found.case.rows] == [0.1, 0.2, 0.3]
+        assert not found.further
+    for others in (("2,second", "1,second"), ("2,second", ",second"), ("3,third", "2,third")):
+        assert len(read(tmp_path, f"step,name,status,reward\n{rows.replace(*others)}").further) == 2
+
+
+@pytest.mark.parametrize(
+    ("column", "epsilon"),
+    [
+        ("epsilon", 0.75),
+        ("config/epsilon", 0.75),
+        ("run.hparams.sampling_params.epsilon", 0.75),
+        ("actor_rollout_ref.rollout.epsilon", 0.75),
+        ("actor/epsilon", 0.75),
+        ("tool.epsilon", None),
+        ("critic/epsilon", None),
+        ("rollout/epsilon", None),  # measured?
+        ("config/tool/epsilon", None),
+        ("config/critic/epsilon", None),
+    ],
+)
+def test_a_column_is_a_setting_by_its_whole_path(column: str, epsilon: float | None, tmp_path: Path) -> None:
+    found = read(tmp_path, f"step,reward,{column}\n1,0.5,0.75\n2,0.25,0.75\n")
+    assert found.case.settings.epsilon == epsilon
+    twice = read(tmp_path, f"step,reward,{column},params.epsilon\n1,0.5,0.75,1\n2,0.25,0.75,1\n")
+    assert twice.case.settings.epsilon == (None if epsilon else 1.0)
 
 
 NAN = "_step,train/reward,train/kl,train/loss,eval/reward\n"

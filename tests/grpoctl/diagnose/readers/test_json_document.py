@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,49 @@ def test_rows_of_one_step_that_are_no_parts_of_it_are_counted(
     assert not any("rows a step" in note for note in reading.notes)
 
 
+def pairs(**columns: Any) -> list[dict[str, Any]]:
+    """Two rows a step, of three steps; columns: for both of them, for all six, or for each pair."""
+    rows = [{"step": step, "reward": reward} for step in (1, 2, 3) for reward in (0.0, 1.0)]
+    for name, values in columns.items():
+        for at, row in enumerate(rows):
+            row[name] = values[at % len(values)]
+    return rows
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pairs(name=["a", "b"]),
+        pairs(temperature=[0.5, 1.0]),
+        pairs(temperature=["0.5", "1.0"]),
+        pairs(lr_run=[1e-6, 1e-5]),
+        pairs(lr=[1e-6, 1e-5]),
+        pairs(run_seed=[1, 2]),
+        pairs(is_baseline=[True, False]),
+        pairs(config=[{"optimizer": "adam"}, {"optimizer": "sgd"}]),
+        pairs(name=["a", "b"])[:2],  # one step
+        {"history": pairs(name=["a", "b"])},
+    ],
+)
+def test_rows_of_arms_have_no_mean(rows: Any, tmp_path: Path) -> None:
+    reading = written(tmp_path, rows)
+    assert [row["reward/mean"] for row in reading.case.rows] in ([0.0, 1.0] * 3, [0.0, 1.0])
+    assert not any("rows a step" in note for note in reading.notes)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pairs(time=["9:00", "9:01", "9:02", "9:03", "9:04", "9:05"]),
+        pairs(text=["up", "up"], seed=[1, 1], temperature=[0.5, 0.5, 0.6, 0.6, 0.5, 0.5]),
+        pairs(completion=["4", "5"]),
+        pairs(kl=[0.1, 0.2], tokens=[10, 20], note=["0.1", "0.2"]),  # numbers that say nothing of a run
+    ],
+)
+def test_rows_of_micro_batches_may_have_texts(rows: Any, tmp_path: Path) -> None:
+    assert told(written(tmp_path, rows), "step", "reward/mean") == [(1, 0.5), (2, 0.5), (3, 0.5)]
+
+
 def test_an_evaluation_beside_its_step_is_of_that_step(tmp_path: Path) -> None:
     rows = [{"step": 10, "reward": 0.1}, {"step": 20, "reward": 0.2}, {"step": 20, "eval_reward": 0.3}]
     reading = written(tmp_path, rows)
@@ -328,6 +372,34 @@ def test_single_completions_are_no_course(tmp_path: Path) -> None:
     assert not READER.knows(Source(name="samples.json", path=file))
     file.write_text(json.dumps({"history": [{"step": 1, **SAMPLES[0]}, {"step": 2, **SAMPLES[1]}]}))
     assert READER.knows(Source(name="samples.json", path=file))  # one a step
+
+
+@pytest.mark.parametrize("text", ["prompt", "output", "response"])
+@pytest.mark.parametrize("place", ["epoch", "episode"])
+def test_rows_by_epoch_with_a_completion_each_are_a_course(text: str, place: str, tmp_path: Path) -> None:
+    places = (1, 2, 2, 3, 4)
+    rows = [{place: at, text: "p", "reward": number / 10, "kl": 0.1} for number, at in enumerate(places)]
+    assert told(written(tmp_path, {"history": rows}), "reward/mean") == [(0.0,), (0.1,), (0.2,), (0.3,), (0.4,)]
+
+
+@pytest.mark.parametrize("epochs", [(1, 1, 1, 1, 1), (1, 1, 1, 2, 2), (1, 3, 2, 5, 4), (1, 2, 3, 4, None)])
+def test_single_completions_of_an_epoch_are_no_course(epochs: tuple[float | None, ...], tmp_path: Path) -> None:
+    file = tmp_path / "samples.json"
+    file.write_text(json.dumps({"samples": [{"epoch": epoch, "prompt": "p", "reward": 1.0} for epoch in epochs]}))
+    assert not READER.knows(Source(name="samples.json", path=file))
+
+
+def test_many_evaluations_are_found_quickly(tmp_path: Path) -> None:
+    columns = {
+        "steps": list(range(100_000)), "reward": [0.5] * 100_000,
+        "eval_steps": list(range(1, 100_000, 2))[:50_000], "eval_reward": [0.25] * 50_000,
+    }  # fmt: skip
+    file = tmp_path / "metrics.json"
+    file.write_text(json.dumps(columns))
+    begun = time.process_time()
+    rows = READER.read(Source(name="metrics.json", path=file)).case.rows
+    assert time.process_time() - begun < 10  # each looked up in a list of all: minutes
+    assert [row.get("eval/reward") for row in rows[:4]] == [None, 0.25, None, 0.25]
 
 
 def test_rows_of_evaluations_in_a_list_of_their_own(tmp_path: Path) -> None:

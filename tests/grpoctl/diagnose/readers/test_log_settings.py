@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.health.case import Settings
-from grpoctl.diagnose.readers.log_settings import Heads, LogSettings, stated_settings
+from grpoctl.diagnose.readers.log_settings import Heads, LogSettings, names_a_setting, stated_settings
 from grpoctl.diagnose.readers.text import Line
 
 CONFIG = """\
@@ -86,11 +86,27 @@ def test_numbers_that_code_calls_by_a_name_are_looked_up() -> None:
          {"num_generations": 8, "max_completion_length": 1024}),
         ("# grpo.cpp  model=qwen2-0.5b-q8  G=8  lr=2e-06  kl=0.02  T=0.9",
          {"num_generations": 8, "learning_rate": 2e-6, "beta": 0.02, "temperature": 0.9}),
-        ('"Model: Qwen2.5-7B, lr 1e-6, G = 8, max len 2,048",,,', {"num_generations": 8, "learning_rate": 1e-6}),
-        ("I train with your example (group size 4) and it gets stuck", {"num_generations": 4}),
-        ("Group size of 16", {"num_generations": 16}),
-        ("group size 4 is worse than group size 8", {}),
-        ("a group size 4.5", {}),
+        ('"Model: Qwen2.5-7B, lr = 1e-6, G = 8, max len 2,048",,,', {"num_generations": 8, "learning_rate": 1e-6}),
+        ("lr 1e-6, G 8, max len 2,048", {}),
+        ("I train with your example (group size 4) and it gets stuck", {}),
+        ("Group size of 16", {}),
+        ("it is set to `rollout.n=8` here", {}),  # one alone
+        ("G=8 lr=1e-6 beats G=16", {}),
+        ("G=4 T=0.6 n=16", {}),  # letters alone
+        ("G=4 group_size=4", {}),  # one setting
+        ("G=128 kl=1.0 lr=0.1", {"num_generations": 128, "beta": 1.0, "learning_rate": 0.1}),
+        ("G=8 beta=3 build", {}),
+        ("G=8 lr=0.2", {}),
+        ("G=1 lr=1e-6", {}),
+        ("G=129 lr=1e-6", {}),
+        *[(f"{word} has G=8 lr=1e-6", {}) for word in (
+            "AWQ", "gptq", "Quantized model", "a process group", "process_group", "The paper",
+            "pass@8", "judge", "Server",
+        )],
+        ("the paper: `rollout.n=8`, `actor.optim.lr=1e-6`", {}),
+        ("Loading AWQ, group size 128", {}),
+        ("Initialized process group size=16", {}),
+        ("pass@k with K=4 T=0.6 n=16 judge", {}),
         ("pass@`k=8` is measured", {}),
         ("`critic.optim.lr=1e-5` and `rollout.val_kwargs.temperature=0`, `eval.n_samples_per_prompt=4`", {}),
         ("lr=2e-6 kl=0.02 T=0.9", {}),  # no group: of a step, perhaps
@@ -121,6 +137,9 @@ def test_code_over_several_lines() -> None:
         ({"a": {"lr": 1e-6}, "b": {"lr": 1e-5}}, {}),  # which of them
         ({"a": {"lr": 1e-6}, "b": {"learning_rate": 1e-6}}, {"learning_rate": 1e-6}),
         ({"data": {"k": 8}}, {}),
+        *[({other: {"group_size": 16, "lr": 3}, "optim": {"lr": 1e-6}}, {"learning_rate": 1e-6}) for other in (
+            "quant", "quantization", "lora", "process_group", "awq", "gptq_config",
+        )],
         ({"optim": {"lr": [1e-6, 1e-5]}, "rollout": {"n": 4}}, {"num_generations": 4}),
         ({"sampling": {"eval_temperature": 0.5}, "eval_sampling": {"temperature": 0.5}}, {}),
         ({"model": {"name": "a"}, "lr": 1e-6, "k": 8}, {"learning_rate": 1e-6, "num_generations": 8}),
@@ -128,6 +147,14 @@ def test_code_over_several_lines() -> None:
 )  # fmt: skip
 def test_a_tree_of_settings(document: Any, settings: dict[str, Any]) -> None:
     assert stated_settings(document) == settings
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [("temperature", True), ("lr_run", True), ("Max-Grad norm", True), ("k", True), ("pass_k", False), ("loss", False)],
+)
+def test_which_names_are_of_settings(name: str, is_one: bool) -> None:
+    assert names_a_setting(name) is is_one
 
 
 def test_arguments_of_trl_with_an_object_among_them() -> None:

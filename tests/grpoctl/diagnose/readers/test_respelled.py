@@ -54,8 +54,8 @@ def test_a_tensor_over_several_lines_is_one_line() -> None:
         (1, "time: 8s rewards: tensor([ 0.0, -2.0, 1.0])"), (4, "Loss: 0.5")
     ]  # fmt: skip
     assert joined("rewards: tensor([ 0.0,") == [(1, "rewards: tensor([ 0.0,")]  # the log ends
-    endless = joined("rewards: tensor([ 0.0,", *["no end"] * 500)
-    assert len(endless) > 1  # at some line it is none
+    assert joined("rewards: tensor([ 0.0,", "step 2: reward: 0.2")[1] == (2, "step 2: reward: 0.2")  # it was cut off
+    assert len(joined("rewards: tensor([ 0.0,", *["0.0,"] * 500)) > 1  # at some line it is none
 
 
 VERL = "step:1 - actor/kl_loss:0.024 - actor/grad_norm:0.006 - critic/rew"
@@ -66,6 +66,9 @@ def test_a_line_of_verl_that_was_wrapped_is_one_line() -> None:
     width = len(VERL)
     parts = [whole[begin : begin + width] for begin in range(0, len(whole), width)]
     assert joined(*parts, "Training Progress: 5%") == [(1, whole), (len(parts) + 1, "Training Progress: 5%")]
+    whole = VERL.replace("critic/rew", "actor/entropy:0.5")
+    for behind in ("9", "2024-11-27", "wandb - INFO - saved", "2024-01-01T10:00:01 - INFO - saved", "noise", "x:0.5"):
+        assert joined(whole, behind) == [(1, whole), (2, behind)]  # it ends in a whole number
     assert joined(VERL, "(WorkerDict pid=1) saved") == [(1, VERL), (2, "(WorkerDict pid=1) saved")]
     assert joined(VERL, VERL.replace("step:1", "step:2"))[1] == (2, VERL.replace("step:1", "step:2"))
     long = VERL + " - x/y:1" * 40
