@@ -789,7 +789,8 @@ def _of_evaluation(names: tuple[str, ...]) -> bool:
 def _stands_behind(entry: Logged) -> bool:
     """Whether an entry is an evaluation that says no step: it was made after the row before it."""
     names = tuple(entry.cells)
-    return _of_evaluation(names) or (entry.step is None and _only_of_evaluations(names))
+    a_line = entry.form in ("pairs", "dictionary") and entry.step is None
+    return _of_evaluation(names) or (a_line and _only_of_evaluations(names))
 
 
 @lru_cache(maxsize=1000)

@@ -269,3 +269,10 @@ def test_two_columns_without_a_header_are_pairs(tmp_path: Path) -> None:
 def test_a_remark_between_rows_ends_no_table(tmp_path: Path) -> None:
     table = "step  reward  kl\n1  0.1  0.01\n2  0.2  0.02\n# checkpoint saved\n3  0.3  0.03\n"
     assert told(rows_of(tmp_path, table)) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+@pytest.mark.parametrize("start", ["base", "SFT", "**SFT**"])
+def test_a_start_and_an_end_that_are_evaluated_are_two_rows(start: str, tmp_path: Path) -> None:
+    table = f"| Stage | GSM8K | MATH |\n|---|---|---|\n| {start} | 40.0% | 30.0% |\n| GRPO | 5.0% | 7.0% |\n"
+    rows = rows_of(tmp_path, table)
+    assert [row["eval/reward"] for row in rows] == [pytest.approx(0.35), pytest.approx(0.06)]
