@@ -425,14 +425,15 @@ def name_of(theirs: str) -> str | None:
 
     Names with spaces or capitals (`Training Loss`, `completions / mean_length`), or with `train/` before them, too.
     """
-    behind = _BEHIND.fullmatch(theirs)
-    exact = _exact(theirs) if behind is None else None
+    behind, exact = _BEHIND.fullmatch(theirs), _exact(theirs)
+    if behind is not None and behind["trained"] and (exact is None or exact.startswith("rewards/")):
+        return name_of(behind["name"])  # no function is called `train`
     if exact is not None or is_aside(theirs):  # timing_s/reward is a time
         return exact
     if is_share_of_live_groups(theirs):
         return "groups/dead"
     if behind is not None:
-        return name_of(behind["name"] if behind["trained"] else f"eval/{behind['name']}")
+        return name_of(f"eval/{behind['name']}")
     return metric_by_words(theirs) or _one_reward(theirs) or _part_of_reward(theirs)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.health.case import FOREIGN, Settings
-from core.metrics import declared
+from core.metrics import METRICS, declared
 from grpoctl.diagnose.readers.metric_names import KNOWN, left_out, name_of, proposed, translated
 from grpoctl.diagnose.readers.trl_settings import settings_of_arguments, settings_of_rows
 
@@ -208,3 +208,11 @@ def test_settings_are_not_proposed_as_metrics(name: str) -> None:
 def test_another_name_of_the_reward_counts_where_nothing_else_is_called_so() -> None:
     assert translated({"rewards/total_mean": 0.5, "loss": 0.1})["reward/mean"] == 0.5
     assert translated({"rewards/total_mean": 0.5, "reward": 0.25})["reward/mean"] == 0.25
+
+
+def test_our_own_names_are_theirs() -> None:
+    """No pattern of foreign names takes one of ours for another, `completions/valid` for an evaluation."""
+    ours = [*METRICS, *FOREIGN]
+    assert len(ours) > 100
+    assert [name for name in ours if name_of(name) not in (name, None)] == ["kl_loss"]  # of others it is the KL
+    assert name_of("completions/valid") == "completions/valid"
