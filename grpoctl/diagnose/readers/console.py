@@ -704,6 +704,9 @@ def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[l
     """The entries with their steps and with --map's names, and how they were numbered."""
 
     training = [entry for entry in logged if not _stands_behind(entry)] or list(logged)
+    numbered = [entry for entry in training if entry.step is not None]
+    if len(training) - len(numbered) <= len(training) / 20:  # a summary, a word on the start: of the row before
+        training = numbered
     own = [entry.step for entry in training]
     bars = [entry.bar for entry in training]
     goes_back = sum((after or 0) < (before or 0) for before, after in pairwise(own))

@@ -107,9 +107,12 @@ _EVALUATES = (
         re.IGNORECASE,
     )
 )
+_LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR)\b(?::[\w.]+:)?[\s\]|:>-]*")
+_WHERE = re.compile(r"\[?(?:[\w.]+\.py:\d+|[\w.]+:[\w.<>]+:\d+)\]?[\s|:>-]+")
 _FIRST_WORD = re.compile(r"\W*(?:eval|val|held|test)", re.IGNORECASE)
 _NO_EVALUATION = re.compile(r"\b(?:train(?:ing)?|skip(?:ped|ping)?|disabled|failed|every)\b", re.IGNORECASE)
 _KINDS = ("log_type", "type", "event", "phase", "split", "mode", "kind")  # of a dictionary: training, evaluation
+_FLAGS = ("eval", "is_eval", "evaluation", "validation")
 _MESSAGES = ("message", "msg", "text")  # of a logger that writes JSON
 _DECORATED = frozenset("=-#*─━_~+╭┏╰┗├└┌╔╚")
 _EXAMPLE = re.compile(r"\W+(?:\w+ )?(?:example|sample|completion|response)s?\b", re.IGNORECASE)  # a heading
@@ -554,8 +557,9 @@ class LineParser:
         below = self._outline.headings
         if len(named) == 1 and below:
             named = self._below(named)
-        if self._evaluates(text, named) or any(map(_is_of_evaluation, below)):
-            return self._held_out(named or self._bare_in(words, at_least=1)), ""
+        step = _numbered_by_words(text) is not None or any(name.lower() in STEPS for name in named)
+        if self._evaluates(text, named) or (not step and any(map(_is_of_evaluation, below))):
+            return self._held_out(named) or self._held_out(self._bare_in(words, at_least=1)), ""
         return named, words
 
     def _evaluates(self, text: str, named: Cells) -> bool:
@@ -879,14 +883,23 @@ def _dictionaries(text: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
 
 def _is_of_evaluation(text: str) -> bool:
     """Whether a line, or a heading, begins as one of an evaluation, and does not speak of training or of none."""
-    begins = text[:_LONGEST_NAME]
+    begins = _message_of(text[:_LONGEST_NAME])
     return _EVALUATES.match(begins) is not None and _NO_EVALUATION.search(begins) is None
+
+
+def _message_of(begins: str) -> str:
+    """What a line says behind its logger's level, name and place (`INFO:__main__:`, `[INFO] [train.py:120]`)."""
+    level = _LEVEL.search(begins)
+    rest = begins if level is None else begins[level.end() :]
+    place = None if level is None else _WHERE.match(rest)
+    return rest if place is None else rest[place.end() :]
 
 
 def _is_evaluation(said: Mapping[str, Any]) -> bool:
     """Whether a dictionary says of itself that it is of an evaluation."""
     kinds = [split_named(value) for name in _KINDS if isinstance(value := said.get(name), str)]
-    return any(kind not in ("", "train", "training") for kind in kinds)
+    flagged = any(said.get(name) is True for name in _FLAGS)
+    return flagged or any(kind not in ("", "train", "training") for kind in kinds)
 
 
 def _message(said: Mapping[str, Any]) -> str:

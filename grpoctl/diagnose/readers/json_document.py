@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from core.errors import GrpoError
 from grpoctl.diagnose.readers.attempts import newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source
-from grpoctl.diagnose.readers.log_settings import names_a_setting, stated_settings
+from grpoctl.diagnose.readers.log_settings import names_a_setting, plain_settings, stated_settings
 from grpoctl.diagnose.readers.metric_names import HELD_OUT, ONE_VALUE, RUNS, STEPS, name_of, run_named
 from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, are_slices, read_each, words_of
 from grpoctl.diagnose.readers.trainer_log import (
@@ -120,7 +120,14 @@ def _settings(document: Any) -> dict[str, Any]:
         return {}
     stated = [stated_settings(document[name]) for name in _SETTINGS if isinstance(document.get(name), dict)]
     beside = {name: document[name] for name in _OF_PARTS if isinstance(document.get(name), dict)}
-    return {name: value for part in (stated_settings(beside), *stated) for name, value in part.items()}
+    rows = any(isinstance(value, list) for value in document.values())
+    plain = {name: told for name, value in document.items() if rows and (told := number(value)) is not None}
+    plain = {name: int(value) if value.is_integer() else value for name, value in plain.items()}
+    return {
+        name: value
+        for part in (plain_settings(plain), stated_settings(beside), *stated)
+        for name, value in part.items()
+    }
 
 
 def _runs(document: Any) -> list[tuple[str, Any]]:

@@ -38,7 +38,9 @@ _LISTED = re.compile(
     rf"(?:^|[\s,;(])([A-Za-z][\w.]*+)\s?=\s?({_NUMBER})(?=$|[\s,;)\"])"
 )  # G=8 lr=2e-06; G = 8, lr = 1e-6
 _OF_SOMETHING_ELSE = re.compile(  # than this run's training: what a line with such a word lists
-    r"awq|gptq|quant|process[ _-]?group|paper|pass@|judge|server", re.IGNORECASE
+    r"awq|gptq|quant|process[ _-]?group|paper|pass@|judge|server|previous|earlier|compar|other run|instead of|unlike|"
+    r"\bused\b|\bhad\b|\bdapo \(",
+    re.IGNORECASE,
 )
 _POSSIBLE = {"beta": (0.0, 1.0), "learning_rate": (0.0, 0.1), "num_generations": (2, 128)}  # said in passing
 _OF_METRICS = re.compile(r"reward|loss|step|iter|epoch|score|acc", re.IGNORECASE)
@@ -141,7 +143,7 @@ class LogSettings:
     def known(self) -> dict[str, Any]:
         """Fields of core.health.case.Settings, and what they mean here."""
         self._end_dictionary()
-        return _plain_settings(self._plain) | stated_settings(self.arguments) | _settings_of_verl(self._of_verl)
+        return plain_settings(self._plain) | stated_settings(self.arguments) | _settings_of_verl(self._of_verl)
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -220,9 +222,9 @@ def stated_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Our fields of a configuration that is a flat mapping: TRL's arguments, or a script's own; else verl's tree."""
     known = settings_of_arguments(arguments)
     if known or not any(isinstance(value, dict) for value in arguments.values()):
-        return known or _plain_settings(arguments)
+        return known or plain_settings(arguments)
     flat = _flat(arguments)
-    return _settings_of_verl(flat) or _plain_settings(_without_contradictions(flat))
+    return _settings_of_verl(flat) or plain_settings(_without_contradictions(flat))
 
 
 def _without_contradictions(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,7 +324,7 @@ def _value(text: str) -> Any:
     return plain_value(text.strip().strip("'\""))
 
 
-def _plain_settings(named: Mapping[str, Any]) -> dict[str, Any]:
+def plain_settings(named: Mapping[str, Any]) -> dict[str, Any]:
     """Our fields, where the value is one that the field can have."""
     known: dict[str, Any] = {}
     for name, value in named.items():

@@ -483,7 +483,10 @@ def _joined(theirs: str) -> str:
 def _one_reward(theirs: str) -> str | None:
     """A part of the reward that is called `NAME_reward`."""
     match = _ONE_REWARD.fullmatch(_joined(theirs))
-    if match is not None and not _OF_PROSE.isdisjoint(match["name"].split("_")):
+    words = set(match["name"].split("_")) if match is not None else set()
+    if "/" not in theirs and len(words) > 1 and words & {"eval", "val", "validation"}:  # initial_eval_reward
+        return "eval/reward"
+    if not _OF_PROSE.isdisjoint(words):
         return None
     return None if match is None or match["name"] in ("eval", "val", "test", "best") else f"rewards/{match['name']}"
 

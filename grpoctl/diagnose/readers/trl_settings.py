@@ -57,7 +57,8 @@ def settings_of_arguments(args: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(steps := args.get("max_steps"), int) and steps > 0:
         known["max_steps"] = steps
     if isinstance(scheduler := args.get("lr_scheduler_type"), str):
-        known["lr_scheduler_type"] = scheduler.rpartition(".")[2].lower()  # SchedulerType.LINEAR
+        # SchedulerType.LINEAR, <SchedulerType.COSINE: 'cosine'>
+        known["lr_scheduler_type"] = scheduler.partition(":")[0].rpartition(".")[2].lower()
     if isinstance(optimizer := args.get("optim"), str):
         known["optimizer"] = optimizer.rpartition(".")[2].lower()  # OptimizerNames.ADAMW_TORCH
     if "use_bias_correction_kl" in args:

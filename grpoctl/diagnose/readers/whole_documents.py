@@ -119,7 +119,7 @@ def _of_yaml(data: bytes) -> Any:
 
     try:
         document = ruamel.yaml.YAML(typ="safe").load(data)
-    except ruamel.yaml.error.YAMLError as error:
+    except (ruamel.yaml.error.YAMLError, LookupError) as error:  # `!!bool x` has no value of that type
         raise ValueError(str(error)) from None
     return _with_text_keys(document, iter(range(_MOST_VALUES)))
 

@@ -39,6 +39,7 @@ def told(rows: list[Row], metric: str = "reward/mean") -> list[tuple[float | Non
         ('{"message": "Evaluated aime24 (Step 2) | Reward 0.9", "level": "INFO"}', 0.9),
         ("eval@2: {'mean_reward': 0.9, 'steps_taken': 12}", 0.9),
         ("{'log_type': 'eval', 'step': 2, 'reward': 0.9}", 0.9),
+        ("{'eval': True, 'step': 2, 'reward': 0.9}", 0.9),
         ("held-out set: reward=0.9", 0.9),
         ("test set: reward=0.9", 0.9),
     ],
@@ -48,6 +49,40 @@ def test_a_line_of_an_evaluation_is_no_step(line: str, held_out: float, tmp_path
     assert told(rows) == [(1, 0.1), (2, 0.2), (3, 0.3)]
     assert told(rows, "eval/reward") == [(2, held_out)]
     assert [row["kl"] for row in rows] == [0.01] * 3  # what the evaluation says of it is left out
+
+
+PREFIXES = (
+    "INFO:__main__:",
+    "[10:00:00] [INFO] [train.py:120] ",
+    "10:00 | INFO     | __main__:train:88 - ",
+    "10:00 - INFO - ",
+)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("line", ["[Eval] reward: 0.9", "Validation: reward: 0.9", "=== Eval @ step 5: reward 0.9 ==="])
+def test_an_evaluation_behind_a_loggers_prefix(line: str, prefix: str, tmp_path: Path) -> None:
+    steps = "".join(
+        f"{prefix}Step {at}/7 | reward: 0.{at} | loss: 0.1\n" + (f"{prefix}{line}\n" if at == 5 else "")
+        for at in range(1, 8)
+    )
+    rows = rows_of(tmp_path, steps)
+    assert told(rows) == [(at, at / 10) for at in range(1, 8)]
+    assert told(rows, "eval/reward") == [(5, 0.9)]
+
+
+def test_a_heading_of_an_evaluation_ends_at_a_step(tmp_path: Path) -> None:
+    steps = "".join(f"  Step {at}/7 reward: 0.{at} loss: 0.1\n" for at in range(1, 8))
+    for heading in ("Running validation:\n", "Evaluation:\n  accuracy: 0.4\n"):
+        rows = rows_of(tmp_path, steps.replace("  Step 4", heading + "  Step 4"))
+        assert told(rows) == [(at, at / 10) for at in range(1, 8)]
+
+
+@pytest.mark.parametrize("word", ["Initial eval reward: 0.1", "Baseline accuracy: 0.1", "Saved, reward: 0.1 so far"])
+def test_a_word_before_the_first_step_numbers_nothing(word: str, tmp_path: Path) -> None:
+    steps = "".join(f"Step {at}/30 | reward: 0.{at:02} | loss: 0.1\n" for at in range(1, 25))
+    rows = rows_of(tmp_path, f"{word}\n{steps}")
+    assert [(row["step"], row["reward/mean"]) for row in rows if row["step"]] == [(at, at / 100) for at in range(1, 25)]
 
 
 @pytest.mark.parametrize(

@@ -69,3 +69,34 @@ def test_how_deep_is_too_deep(text: str, tmp_path: Path) -> None:
     file.write_text(text)
     with pytest.raises(ValueError, match="inside each other"):
         document_of(file)
+
+
+@pytest.mark.parametrize("text", ["a: !!bool x\n", 'a: !!int ""\n', 'a: !!float ""\n', "a: !!timestamp x\n"])
+def test_yaml_whose_tags_fit_nothing_is_refused_with_one_line(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    with pytest.raises(NotFoundError, match="no metric of a training run is known in it"):
+        open_source(Source(name=str(file), path=file))
+
+
+TOML = "[[history]]\nstep = {0}\nreward = 0.{0}\n"
+JSON = '{"step": 1, "reward": 0.1}, {"step": 2, "reward": 0.2}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "a.yaml",
+            "lr: 1e-5\nbeta: 0.04\nnum_generations: 8\nhistory:\n- {step: 1, reward: 0.1}\n- {step: 2, reward: 0.2}",
+        ),
+        ("a.toml", "lr = 1e-5\nbeta = 0.04\nnum_generations = 8\n" + TOML.format(1) + TOML.format(2)),
+        ("a.json", f'{{"lr": 1e-5, "beta": 0.04, "num_generations": 8, "history": [{JSON}]}}'),
+    ],
+)
+def test_numbers_beside_a_history_are_settings(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    found = open_source(Source(name=str(file), path=file)).case
+    assert (found.settings.learning_rate, found.settings.beta, found.settings.num_generations) == (1e-5, 0.04, 8)
+    assert [row["reward/mean"] for row in found.rows] == [0.1, 0.2]
