@@ -124,16 +124,13 @@ def dead_stretch(case: Case) -> DeadStretch | None:
     start = _start(dead)
     before, stretch = rows[:start], rows[start:]
     p = (1 - (start - sum(dead[:start]) + 1) / (start + 2)) ** sum(dead[start:]) if before else None
-    if len(stretch) < SHARE * len(rows):
+    among = len(stretch) < SHARE * len(rows)  # others: no stretch to the end
+    seldom = not among and p is not None and p >= RARE
+    if among or seldom:
         before = [row for row, is_ in zip(rows, dead, strict=True) if not is_]
         stretch, p = [row for row, is_ in zip(rows, dead, strict=True) if is_], None
-        if not _lost(rows, dead, stretch):
+        if not (_lost(rows, dead, stretch) if among else _hardly_alive(rows, dead)):
             return None
-    seldom = False
-    if p is not None and p >= RARE:
-        if not _hardly_alive(rows, dead):
-            return None
-        stretch, seldom = [row for row, is_ in zip(rows, dead, strict=True) if is_], True
     exact = all(_spread(row) is not None for row in stretch)
     return DeadStretch(before=before, dead=stretch, of=len(rows), floor=floor, exact=exact, p=p, seldom=seldom)
 
@@ -156,18 +153,22 @@ def _start(dead: Sequence[bool]) -> int:
     return best
 
 
+def _alive_by_halves(dead: Sequence[bool]) -> tuple[int, int]:
+    """The rows of the first and of the second half that earned something."""
+    half = len(dead) // 2
+    return dead[:half].count(False), dead[len(dead) - half :].count(False)
+
+
 def _hardly_alive(rows: Sequence[Row], dead: Sequence[bool]) -> bool:
     """Whether rewards of all but a few rows were equal, which is known, and those few were no more at the end."""
-    half = len(dead) // 2
-    early, late = dead[:half].count(False), dead[len(dead) - half :].count(False)
+    early, late = _alive_by_halves(dead)
     known = all(_spread(row) is not None for row in rows)
     return known and len(dead) >= FEW and dead.count(False) <= HARDLY * len(dead) and late <= early
 
 
 def _lost(rows: Sequence[Row], dead: Sequence[bool], stretch: Sequence[Row]) -> bool:
     """Whether dead rows among others leave one reading: no text ends, the policy is far, and it does not get better."""
-    half = len(rows) // 2
-    early, late = dead[:half].count(False), dead[len(rows) - half :].count(False)
+    early, late = _alive_by_halves(dead)
     no_better = late - early <= BY_CHANCE * math.sqrt(early + late)
     return no_better and len(stretch) >= max(ENOUGH, len(rows) / 2) and _cut(stretch) >= ALL_CUT and _far(stretch)
 

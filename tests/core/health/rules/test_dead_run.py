@@ -265,3 +265,16 @@ def test_a_run_that_hardly_ever_earns_anything(
         for row, reward in zip(rows(*rewards), rewards, strict=True)
     ]
     assert graded(table) == expected
+
+
+def test_a_run_that_hardly_ever_earns_anything_has_no_fall() -> None:
+    """They stand among others: neither the chance of a stretch nor what the policy did across it is told."""
+    rewards = [-2.0] * 3 + [-1.9] + [-2.0] * 5
+    table = [
+        {"step": at, "reward/mean": reward, "reward/std": 0.0 if reward == -2.0 else 0.2, "kl": 0.01, "entropy": 1.0}
+        for at, reward in enumerate(rewards, 1)
+    ]
+    (finding,) = dead_run(Case(rows=table))
+    assert finding.evidence["before"] == -1.9
+    assert "p" not in finding.evidence
+    assert "went on as it was" not in finding.summary
