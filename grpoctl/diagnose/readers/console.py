@@ -1,64 +1,59 @@
 """What a trainer printed: metrics in a text log, among progress bars and everything else.
 
-What is here: which form of metrics a log is read by, which line is which step, what several processes printed twice.
-What is not: the forms (console_lines), settings (log_settings), rows (trainer_log).
+What is here: which form of metrics a log is read by, and which run and attempt. What is not: the forms (console_lines),
+which lines are a course (course_of_lines), its steps (step_numbers), settings (log_settings), rows (trainer_log).
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import groupby, islice, pairwise, takewhile
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from core.errors import SpecError
 from core.health.case import Notice
 from core.text import harmless
-from grpoctl.diagnose.readers.attempts import BEGINS_AGAIN, FROM_SCRATCH, PLACED, TIMED, Cells, newest_attempt
-from grpoctl.diagnose.readers.base import TOO_SMALL, Reading, Source, Unread
-from grpoctl.diagnose.readers.console_lines import Form, LineParser, Logged
+from grpoctl.diagnose.readers.attempts import BEGINS_AGAIN, PLACED, newest_attempt
+from grpoctl.diagnose.readers.base import Reading, Source, Unread
+from grpoctl.diagnose.readers.console_lines import LineParser
+from grpoctl.diagnose.readers.course_of_lines import in_order, oldest_first, told_once
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import Heads
-from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, name_of, proposed, translated
+from grpoctl.diagnose.readers.logged import (
+    Form,
+    Logged,
+    as_mapped,
+    bar_of,
+    epoch_of,
+    has_reward,
+    is_held_out,
+    only_of_evaluations,
+    own_step,
+)
+from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, name_of, proposed
 from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, read_each
+from grpoctl.diagnose.readers.step_numbers import numbered
 from grpoctl.diagnose.readers.text import LONGEST, Line, Notices, is_text, text_lines
-from grpoctl.diagnose.readers.trainer_log import Entry, Known, case_of_entries
+from grpoctl.diagnose.readers.trainer_log import Known, case_of_entries
 
-_SUMMARY = "train_runtime"
-_COUNTERS = ("step", "num_tokens")  # no two steps of a run have the same; `epoch` is rounded
-_ENOUGH = 3  # different dictionaries in a row, before copies of them are taken for copies
 _GLANCED_AT = 5_000  # lines of each of a folder's files
 _LOOKED_AT = 200_000  # lines in which the first metric is looked for
 _A_HEAD = 4  # lines of one kind: a configuration that several processes print is no course
-_BY_ORDER = "the log has no step numbers: a row is counted as one step"
-_OF_EPOCHS = "the log counts its steps anew (in each epoch): a row is counted as one step"
-_OWN_STEPS = "steps are the log's own"
 _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end do not follow each other
 _TWICE = 2  # times as many rows with rewards as lines, and more than that as lines with rewards, are in a table
 _MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
 _ENDS = 2  # rows of a table
-_ROUNDED = 1e-3  # of a number, and of one below 1
-_KINDS = 4  # of dictionaries that make one step
-_CLOSEST = 0.01  # epochs: older versions round to two decimals, and one row has no neighbour
-_OF_RATE = 0.0005  # steps a second, or of them: a summary has three decimals, newer ones four digits
-_FEWEST_ROWS, _MOST_STEPS = 3, 10_000_000  # rows that show a run's first one; steps
-_OWN = 0.9  # of the rows have a step of their own, where steps go back
-_BEFORE = 10  # rows: fewer may be rounding
 _OF_THE_ATTEMPT = "settings are those that the log states before the attempt that is judged, or first"
 _OF_THE_FIRST = "settings are those that the log states first: --set what the attempt that is judged changed"
-_AN_EXCERPT = "; by its epoch the first is not the run's first"
-_DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
 _OF_NONE = 0.1  # of a file's dictionaries at most name no run, where the others do
 _LONGEST_NAME = 40  # characters that an error shows
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
 FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs", "stretches")
-_OF_SUPERVISED = frozenset({None, "step", "loss", "eval/loss", "learning_rate", "grad_norm"})
 _WORDS = {
     "verl": "lines of verl",
     "dictionary": "dictionaries",
@@ -161,25 +156,25 @@ class _Console:
         logged, runs, of_none = _of_run(log, form, run)
         notes += of_none
         averaged, total = log.averaged[form], log.parser.total
-        logged = _oldest_first(logged)
+        logged = oldest_first(logged)
         logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged, source, total)
-        logged = _in_order(form, logged, log.parser.rounded)
-        distinct, told_again = _told_once(logged) if form == "dictionary" else (logged, [])
+        logged = in_order(form, logged, log.parser.rounded)
+        distinct, told_again = told_once(logged) if form == "dictionary" else (logged, [])
         notes += told_again
         distinct = _with_evaluations(log, form, distinct)
-        distinct = _oldest_first(distinct)
+        distinct = oldest_first(distinct)
         if not attempts:  # whose steps stood on lines of their own, or in a table
             distinct, attempts = _newest(distinct, source, total)
         again = any(note.startswith(BEGINS_AGAIN) for note in attempts)
         settings, arguments, whose = _settings(log, form, distinct, averaged) if again else _settings_of_one(log)
         notes += attempts + whose
-        entries, how = _numbered(distinct, mapped=source.columns)
-        if not entries:
+        rows = numbered(distinct, mapped=source.columns)
+        if not rows.entries:
             raise NoMetricError("has no metrics of a training step", file=source.path)
         if averaged > 1:
             notes.append(f"the log is long: {averaged} rows in a row are read as their mean")
         known = Known(settings=settings, arguments=arguments or None, notices=log.notices)
-        case, more = case_of_entries(entries, known)
+        case, more = case_of_entries(rows.entries, known)
         lost_columns = sorted(name for name in log.parser.unknown if not runs or name.lower() not in RUNS)
         if lost_columns:
             more.append(_left_out(lost_columns))
@@ -191,15 +186,15 @@ class _Console:
         case = replace(
             case,
             averaged_over=max(case.averaged_over, averaged),
-            numbered=not how.startswith((_BY_ORDER, _OF_EPOCHS)),
-            excerpt=how.endswith(_AN_EXCERPT) or log.parser.has_no_start,
+            numbered=not rows.by_order,
+            excerpt=rows.excerpt or log.parser.has_no_start,
         )
         extra = {"dictionaries": float(len(logged))} if form == "dictionary" else {"metric_lines": float(len(logged))}
         reading = Reading(
             case=case,
             kind=self.name,
             source=str(source.path),
-            notes=(how, *more, *notes),
+            notes=(rows.how, *more, *notes),
             extra=extra,
             not_understood=_not_understood(log, form),
         )
@@ -328,14 +323,9 @@ def _rewarded(log: _Log, rows: Sequence[Logged], *, held_out: bool = False) -> i
     """How many rows have a reward; held_out: or an evaluation's."""
     alike = {tuple(row.cells): _metrics_of(log, [row]) for row in rows}
     rewarded = {
-        names for names, told in alike.items() if "reward/mean" in told or (held_out and any(map(_is_held_out, told)))
+        names for names, told in alike.items() if "reward/mean" in told or (held_out and any(map(is_held_out, told)))
     }
     return sum(tuple(row.cells) in rewarded for row in rows)
-
-
-def _is_held_out(metric: str | None) -> bool:
-    """Whether a metric is the reward of an evaluation, or of one of its sets."""
-    return metric == "eval/reward" or (metric or "").startswith("eval/slices/")
 
 
 def _form_of(log: _Log) -> Form:
@@ -374,295 +364,15 @@ def _is_aside(said: Sequence[Logged], log: _Log) -> bool:
     return rewarded >= _TWICE * lines and rewarded > _TWICE * max(1, _rewarded(log, said, held_out=True))
 
 
-def _in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> list[Logged]:
-    """The rows of a form as one course, one row a step."""
-    if form not in ("pairs", "table"):
-        few = form == "dictionary" and len(logged) >= _SHOWN_BY and _have_few_decimals(logged)
-        return _without_rounded(logged, {name for entry in logged for name in entry.cells} if few else set())
-    if form == "pairs":
-        logged = _without_redrawn(_without_examples(logged))
-    course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(_without_bars(logged))
-    return _without_rounded(course, rounded)
-
-
-def _have_few_decimals(logged: Sequence[Logged]) -> bool:
-    """Whether whoever printed the rows rounded their metrics to four decimals: a KL of 0.0 may be 1e-5 then."""
-    return all(
-        value is None or not math.isfinite(value) or round(value, _DECIMALS) == value
-        for entry in logged
-        for name, value in entry.cells.items()
-        if name_of(name) not in (None, *TOO_SMALL)
-    )
-
-
-def _without_bars(logged: Sequence[Logged]) -> Sequence[Logged]:
-    """The lines without what stands behind progress bars, where lines of steps tell all of it."""
-    lines = [entry for entry in logged if not entry.in_bar]
-    told = {name_of(name) for entry in lines for name in entry.cells}
-    behind = {name_of(name) for entry in logged if entry.in_bar for name in entry.cells} - {None, "step"}
-    steps = {entry.step for entry in lines if entry.step is not None}
-    rewarded = Counter(entry.in_bar for entry in logged if _has_reward(tuple(entry.cells)))
-    enough = (len(steps) > 1 and rewarded[False] >= _ENOUGH) or _TWICE * rewarded[False] >= rewarded[True]
-    return lines if enough and behind <= told and "reward/mean" in told else logged
-
-
-def _without_examples(logged: list[Logged]) -> list[Logged]:
-    """The lines without those of single completions, where others tell rewards, too."""
-    others = [entry for entry in logged if not entry.single]
-    told = sum(_has_reward(tuple(entry.cells)) for entry in others)
-    return others if told >= _ENOUGH and len(others) < len(logged) else logged
-
-
-def _without_redrawn(logged: list[Logged]) -> list[Logged]:
-    """The lines with one of each progress bar that is drawn equally often with the same numbers behind it.
-
-    A bar of samples is drawn many times a step. Of the first and the last run of equal ones part may be missing.
-    """
-    by_names: dict[tuple[str, ...], list[Logged]] = {}
-    for entry in logged:
-        if entry.in_bar:
-            by_names.setdefault(tuple(entry.cells), []).append(entry)
-    again: set[int] = set()
-    for drawn in by_names.values():
-        runs = [list(group) for _, group in groupby(drawn, key=lambda entry: entry.cells)]
-        lengths = Counter(map(len, runs[1:-1]))
-        usual = max(lengths, key=lengths.__getitem__, default=1)
-        if len(runs) > _ENOUGH and usual > 1 and lengths[usual] >= _OWN * lengths.total():
-            again |= {id(entry) for run in runs for entry in run[1:]}
-    return [entry for entry in logged if id(entry) not in again]
-
-
-def _joined(logged: Sequence[Logged]) -> list[Logged]:
-    """Lines of pairs as one entry a step: what follows a step's number belongs to it, until a name comes again."""
-    entries: list[Logged] = []
-    for entry in logged:
-        last = entries[-1] if entries else None
-        if last is not None and _continues(last, entry):
-            step = last.step if entry.step is None else entry.step
-            entries[-1] = last._replace(cells={**last.cells, **entry.cells}, step=step)
-        else:
-            entries.append(entry)
-    return [entry for entry in entries if entry.cells]
-
-
-def _without_rounded(logged: Sequence[Logged], rounded: Collection[str]) -> list[Logged]:
-    """The entries without rates, KL weights and KLs that are 0.00000 throughout: too few decimals to tell them."""
-    lost = {
-        name for name in rounded if name_of(name) in TOO_SMALL and not any(entry.cells.get(name) for entry in logged)
-    }
-    if not lost:
-        return list(logged)
-    return [
-        entry._replace(cells={name: value for name, value in entry.cells.items() if name not in lost})
-        for entry in logged
-    ]
-
-
-def _of_several_kinds(logged: Sequence[Logged]) -> list[Logged]:
-    """Dictionaries that take turns (rewards, then losses) as one entry each time round; others as they are."""
-    kinds = Counter(frozenset(entry.cells) for entry in logged)
-    names = [name for kind in kinds for name in kind]
-    takes_turns = 1 < len(kinds) <= _KINDS and max(kinds.values()) - min(kinds.values()) <= 1 < min(kinds.values())
-    if not takes_turns or len(set(names)) < len(names) or any(entry.step is not None for entry in logged):
-        return list(logged)
-    joined: list[Logged] = []
-    for entry in logged:
-        if joined and joined[-1].cells.keys().isdisjoint(entry.cells):
-            joined[-1] = joined[-1]._replace(cells={**joined[-1].cells, **entry.cells})
-        else:
-            joined.append(entry)
-    return joined
-
-
-def _without_single_completions(logged: list[Logged]) -> tuple[list[Logged], int]:
-    """The dictionaries without those that reward functions print of each completion, and how many these are.
-
-    They have parts of a reward and nothing else, and stand in greater number between steps that have the whole reward.
-    """
-    parts = {names: _are_parts_of_a_reward(names) for names in {tuple(entry.cells) for entry in logged}}
-    steps = sum(_has_reward(tuple(entry.cells)) for entry in logged)
-    others = [entry for entry in logged if not parts[tuple(entry.cells)]]
-    single = len(logged) - len(others)
-    return (others, single) if 0 < steps < single else (logged, 0)
-
-
-def _are_parts_of_a_reward(names: tuple[str, ...]) -> bool:
-    metrics = {name_of(name) for name in names} - {None}
-    return bool(metrics) and all(name is not None and name.startswith("rewards/") for name in metrics)
-
-
-def _by_epoch(logged: Sequence[Logged]) -> list[Logged]:
-    """One entry an epoch, in their order, where lines say no other place in the run; [] where they say none."""
-    if any(entry.step is not None for entry in logged):
-        return []
-    drawn = {(entry.epoch, entry.bar) for entry in logged if entry.in_bar and _has_reward(tuple(entry.cells))}
-    if len(drawn) > _MANY_MORE:  # a bar tells more than its epoch
-        return []
-    entries: dict[float, Logged] = {}
-    for entry in logged:
-        if entry.epoch is not None:
-            before = entries.setdefault(entry.epoch, entry)
-            entries[entry.epoch] = before._replace(cells={**entry.cells, **before.cells})
-    return [entries[epoch] for epoch in sorted(entries)] if len(entries) > 1 else []
-
-
-def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
-    """Rows of several tables as one course: what they say of one step is joined, by order where no row has a step.
-
-    Of tables that tell the same metrics of the same steps again the one with the most rows stands: they are other runs,
-    or it was printed again. One with nothing but losses is of supervised learning, and stands behind the others.
-    """
-    tables = _of_one_kind([list(rows) for _, rows in groupby(logged, key=lambda entry: entry.table)])
-    kept: list[list[Logged]] = []
-    for rows in sorted(tables, key=lambda rows: (_is_of_rewards(rows), len(rows)), reverse=True):
-        if not any(_tells_again(rows, other) for other in kept):
-            kept.append(rows)
-    kept.sort(key=lambda rows: rows[0].line)
-    entries = [entry for rows in kept for entry in rows]
-    if len(kept) > 1 and all(entry.step is not None for entry in entries):
-        entries.sort(key=lambda entry: entry.step or 0)
-    return _joined(entries)
-
-
-def _of_one_kind(tables: Sequence[list[Logged]]) -> list[list[Logged]]:
-    """The tables; those of evaluations without what tables of training have, too: it was measured on other prompts."""
-    metrics = [{name_of(name) for row in rows for name in row.cells} for rows in tables]
-    held_out = [any(map(_is_held_out, told)) and "reward/mean" not in told for told in metrics]
-    of_training = [rows for rows, other in zip(tables, held_out, strict=True) if not other and _is_of_rewards(rows)]
-    trained = {name for rows in of_training for row in rows for name in row.cells} - set(STEPS)
-    return [
-        [row._replace(cells={name: value for name, value in row.cells.items() if name not in trained}) for row in rows]
-        if other
-        else rows
-        for rows, other in zip(tables, held_out, strict=True)
-    ]
-
-
-def _is_of_rewards(rows: Sequence[Logged]) -> bool:
-    """Whether rows have more than the losses and rates of supervised learning."""
-    metrics = {name_of(name) for row in rows for name in row.cells}
-    return not metrics <= _OF_SUPERVISED
-
-
-def _tells_again(rows: Sequence[Logged], others: Sequence[Logged]) -> bool:
-    """Whether two tables have a metric in common, and places in the run."""
-    names = {name for row in rows for name in row.cells} & {name for row in others for name in row.cells}
-    steps = [row.step for row in rows if row.step is not None]
-    there = [row.step for row in others if row.step is not None]
-    if not names - set(STEPS):
-        return False
-    if not steps or not there:
-        return steps == there  # both without: by order from the first
-    return min(steps) <= max(there) and min(there) <= max(steps)
-
-
-def _continues(last: Logged, entry: Logged) -> bool:
-    """Whether a line says more of the step that the one before is of."""
-    if entry.step is not None and entry.step == last.step:
-        return True  # a progress bar that is drawn again
-    if last.cells.keys() & entry.cells.keys():
-        return False
-    if entry.step is not None:
-        return last.step is None and not last.cells
-    return entry.bar is None or entry.bar == last.bar
-
-
-def _of_one_process(logged: Sequence[Logged]) -> list[Logged]:
-    """The dictionaries without exact repeats of one that counts its steps or tokens, wherever they stand.
-
-    Processes print when they come to it, so the copies need not stand together. How long it took is each one's own.
-    """
-    distinct: dict[frozenset[tuple[str, str]], Logged] = {}
-    for place, entry in enumerate(logged):
-        same = {name: repr(value) for name, value in entry.cells.items() if not TIMED.fullmatch(name)}
-        counted = any(entry.cells.get(name) is not None for name in _COUNTERS)
-        distinct.setdefault(frozenset((same if counted else {**same, "": str(place)}).items()), entry)
-    return list(distinct.values())
-
-
-def _oldest_first(logged: list[Logged]) -> list[Logged]:
-    """The rows; turned round where every step is below the one before: an export that shows the newest first."""
-    steps = [entry.step for entry in logged if entry.step is not None]
-    falls = len(steps) > _FEWEST_ROWS and len(steps) == len(logged) and all(a > b for a, b in pairwise(steps))
-    return logged[::-1] if falls else logged
-
-
-def _told_once(logged: list[Logged]) -> tuple[list[Logged], list[str]]:
-    """The dictionaries of a log, each step's once, and notes on what was there again or is of one completion."""
-    notes: list[str] = []
-    of_one_process = _of_one_process(logged)
-    once = _without_told_again(of_one_process)
-    if again := len(of_one_process) - len(once):
-        notes.append(f"{again} dictionaries without a step tell what those beside them tell: counted once")
-    distinct, copies = _without_copies(once)
-    distinct, single = _without_single_completions(_of_several_kinds(distinct))
-    notes += [f"{single} dictionaries have parts of single completions' rewards: left out"] if single else []
-    if copies > 1:
-        notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
-    elif lost := len(logged) - len(of_one_process):
-        notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
-    return distinct, notes
-
-
-def _without_told_again(logged: list[Logged]) -> list[Logged]:
-    """The dictionaries without those that have no step and tell what the one beside them tells, which has one.
-
-    What they tell more is put into it.
-    """
-    kept: list[Logged] = []
-    pending: Logged | None = None  # of the entry that follows, where it tells the same
-    for entry, after in zip(logged, [*logged[1:], None], strict=True):
-        if entry.step is None and kept and _tells_the_same(entry, kept[-1]):
-            kept[-1] = _with_more_of(kept[-1], entry)
-        elif entry.step is None and after is not None and _tells_the_same(entry, after):
-            pending = entry
-        else:
-            kept.append(entry if pending is None else _with_more_of(entry, pending))
-            pending = None
-    return kept
-
-
-def _tells_the_same(entry: Logged, other: Logged) -> bool:
-    """Whether an entry without a step shares two metrics or more with one that has a step, all alike."""
-    if other.step is None:
-        return False
-    told, known = _by_metric(other), _by_metric(entry)
-    shared = [(known[metric], told[metric]) for metric in known.keys() & told.keys()]
-    return len(shared) > 1 and any(one for one, _ in shared) and all(_alike(a, b) for a, b in shared)
-
-
-def _with_more_of(entry: Logged, other: Logged) -> Logged:
-    """The entry with those metrics of the other that it does not tell."""
-    told = {name_of(name) for name in entry.cells}
-    more = {name: value for name, value in other.cells.items() if name_of(name) not in told}
-    return entry._replace(cells={**more, **entry.cells}) if more else entry
-
-
-def _by_metric(entry: Logged) -> dict[str, float]:
-    return {metric: value for metric, value in translated(entry.cells).items() if value is not None}
-
-
-def _alike(one: float, other: float) -> bool:
-    """Whether two numbers are one that was rounded."""
-    return one == other or math.isclose(one, other, rel_tol=_ROUNDED, abs_tol=_ROUNDED)
-
-
 def _with_evaluations(log: _Log, form: Form, logged: list[Logged]) -> list[Logged]:
     """The rows, with the evaluations that the log has in its other form (`Eval: acc=0.5` between dictionaries)."""
     other: dict[Form, Form] = {"pairs": "dictionary", "dictionary": "pairs"}
-    if form not in other or any(map(_is_held_out, _metrics_of(log, logged))):
+    if form not in other or any(map(is_held_out, _metrics_of(log, logged))):
         return logged
-    evaluations = [entry for entry in log.logged[other[form]] if _only_of_evaluations(tuple(entry.cells))]
+    evaluations = [entry for entry in log.logged[other[form]] if only_of_evaluations(tuple(entry.cells))]
     if any(entry.step is None for entry in logged):  # whose steps are their order, or a bar's
         evaluations = [entry._replace(step=None) for entry in evaluations]
     return sorted([*logged, *evaluations], key=lambda entry: entry.line) if evaluations else logged
-
-
-def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
-    """The dictionaries without the copies of other processes, where each of them comes so many times; and how many."""
-    runs = [list(group) for _, group in groupby(logged, key=lambda entry: entry.cells)]
-    copies = math.gcd(*map(len, runs)) if len(runs) >= _ENOUGH else 1
-    return [entry for run in runs for entry in run[::copies]], copies
 
 
 def _newest(logged: list[Logged], source: Source, total: int | None) -> tuple[list[Logged], list[str]]:
@@ -670,148 +380,16 @@ def _newest(logged: list[Logged], source: Source, total: int | None) -> tuple[li
     mapped = source.columns
 
     def cells_of(at: int) -> Mapping[str, float | None]:
-        cells = _as_mapped(logged[at].cells, mapped)
+        cells = as_mapped(logged[at].cells, mapped)
         return cells if logged[at].epoch is None else {"epoch": logged[at].epoch, **cells}
 
-    told = [entry for entry in logged if _has_reward(tuple(_as_mapped(entry.cells, mapped)))] or logged
-    for place_of, unit in ((_own_step, "step"), (_bar, "step"), (_epoch, "epoch")):
+    told = [entry for entry in logged if has_reward(tuple(as_mapped(entry.cells, mapped)))] or logged
+    for place_of, unit in ((own_step, "step"), (bar_of, "step"), (epoch_of, "epoch")):
         if sum(place_of(entry) is not None for entry in told) >= PLACED * len(told):
-            of_bar = total if place_of is _bar and total else math.inf
+            of_bar = total if place_of is bar_of and total else math.inf
             kept, notes = newest_attempt(list(map(place_of, logged)), cells_of, unit, total=of_bar)
             return [logged[at] for at in kept] if notes else logged, notes
     return logged, []
-
-
-def _as_mapped(cells: Cells, mapped: Mapping[str, str]) -> Cells:
-    """The cells by the names that --map gives them."""
-    return {mapped.get(name, name): value for name, value in cells.items()} if mapped else cells
-
-
-def _own_step(entry: Logged) -> float | None:
-    return entry.step
-
-
-def _bar(entry: Logged) -> float | None:
-    return entry.bar
-
-
-def _epoch(entry: Logged) -> float | None:
-    epoch = entry.cells.get("epoch", entry.epoch)
-    return epoch if epoch is not None and math.isfinite(epoch) else None
-
-
-def _numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> tuple[list[Entry], str]:
-    """The entries with their steps and with --map's names, and how they were numbered."""
-
-    training = [entry for entry in logged if not _stands_behind(entry)] or list(logged)
-    numbered = [entry for entry in training if entry.step is not None]
-    if len(training) - len(numbered) <= len(training) / 20:  # a summary, a word on the start: of the row before
-        training = numbered
-    own = [entry.step for entry in training]
-    bars = [entry.bar for entry in training]
-    goes_back = sum((after or 0) < (before or 0) for before, after in pairwise(own))
-    again = goes_back and len({*own}) < _OWN * len(own)  # steps that are counted anew in each epoch, say
-    if training and None not in own and goes_back <= len(own) / 20 and not again:
-        steps, how = [step or 0 for step in own], _OWN_STEPS
-    elif None not in bars and all((a or 0) < (b or 0) for a, b in pairwise(bars)) and training:
-        steps, how = [bar or 0 for bar in bars], "steps are the progress bar's"
-    else:
-        steps, how = list(range(1, len(training) + 1)), _OF_EPOCHS if again else _BY_ORDER
-        if (span := _steps_of_a_row(logged, training)) is not None:
-            steps, how = [span * step for step in steps], f"steps by the run's summary: a row is of {span}"
-        elif _is_excerpt(training):
-            how += _AN_EXCERPT
-    number_of = {id(entry): step for entry, step in zip(training, steps, strict=True)}
-    if steps and min(steps) == 0 and _trains_at_zero(training, steps):
-        apart = 1 not in steps and len(steps) > 1  # one row in so many: only the first would be no step
-        number_of = {key: max(step, 1) if apart else step + 1 for key, step in number_of.items()}
-        how += "; it counts from 0: its first row is step 1"
-    stated = {}
-    if how.startswith(_OWN_STEPS) and len(training) < len(logged):
-        stated = {step: number_of[id(entry)] for step, entry in zip(own, training, strict=True)}
-    entries, step = [], 0
-    for entry in logged:  # an evaluation without a step of its own stands behind the one it was made after
-        step = number_of.get(id(entry), stated.get(entry.step, step))
-        entries.append(Entry(step=step, cells=_as_mapped(entry.cells, mapped)))
-    return entries, how
-
-
-def _steps_of_a_row(logged: Sequence[Logged], training: Sequence[Logged]) -> int | None:
-    """How many steps one row is of, by a trainer's summary behind all rows of a run; None where that does not tell.
-
-    The summary's seconds times its rate, which is rounded, are the steps: with rows every k steps there are floor(steps
-    / k) rows. The rows' epochs have to agree: the first row is as far from 0 as from the second, or the run was resumed
-    and its summary is of other steps.
-    """
-    summary, epochs = _summary_behind(logged), [entry.cells.get("epoch") for entry in training]
-    known = [epoch for epoch in epochs if epoch is not None and math.isfinite(epoch)]
-    if summary is None or len(known) < max(_FEWEST_ROWS, len(epochs)):
-        return None
-    seconds, rate, end = summary
-    apart, off = (known[-1] - known[0]) / (len(known) - 1), max(_OF_RATE, _OF_RATE * rate)
-    most = seconds * (rate + off)
-    if not (2 - FROM_SCRATCH) * apart < known[0] < FROM_SCRATCH * apart or most > _MOST_STEPS:
-        return None
-    least, by_epochs = seconds * (rate - off), seconds * rate * apart / end
-    rounded = off / rate + _CLOSEST / ((len(known) - 1) * apart) + _CLOSEST / end  # of the rate, and of the epochs
-    spans = range(math.floor(least / (len(known) + 1)) + 1, math.floor(most / len(known)) + 1)
-    near = [span for span in spans if abs(span - by_epochs) <= 0.5 + rounded * by_epochs]
-    return near[0] if len(near) == 1 else None
-
-
-def _summary_behind(logged: Sequence[Logged]) -> tuple[float, float, float] | None:
-    """(seconds, steps a second, epochs) of the trainer's summary behind all rows; several processes print it again."""
-    behind = list(takewhile(lambda entry: _of_evaluation(tuple(entry.cells)), reversed(logged)))
-    summaries = [entry.cells for entry in behind if _SUMMARY in entry.cells]
-    if not summaries or len(summaries) < sum(_SUMMARY in entry.cells for entry in logged):
-        return None
-    seconds, rate, end = (summaries[-1].get(name) or 0.0 for name in (_SUMMARY, "train_steps_per_second", "epoch"))
-    return (seconds, rate, end) if all(math.isfinite(one) and one > 0 for one in (seconds, rate, end)) else None
-
-
-def _is_excerpt(training: Sequence[Logged]) -> bool:
-    """Whether by its epoch the first row is not the run's first: ten rows or more would stand before it."""
-    rewarded = [entry for entry in training if not {"eval/reward", "reward/mean"}.isdisjoint(map(name_of, entry.cells))]
-    epochs = [epoch for entry in rewarded or training if (epoch := entry.cells.get("epoch")) is not None]
-    if len(epochs) < 2 or len(epochs) < len(rewarded or training) or not all(map(math.isfinite, epochs)):
-        return False
-    if all(epoch.is_integer() for epoch in epochs):
-        return False  # counted, from 0 or from 1
-    apart = max((epochs[-1] - epochs[0]) / (len(epochs) - 1), _CLOSEST)
-    return all(a <= b for a, b in pairwise(epochs)) and epochs[0] > _BEFORE * apart
-
-
-@lru_cache(maxsize=1000)
-def _of_evaluation(names: tuple[str, ...]) -> bool:
-    """Whether an entry with these names is an evaluation, or a run's summary."""
-    return _SUMMARY in names or (
-        any(name.startswith("eval_") for name in names) and not any(name_of(name) == "reward/mean" for name in names)
-    )
-
-
-def _stands_behind(entry: Logged) -> bool:
-    """Whether an entry is an evaluation that says no step: it was made after the row before it."""
-    names = tuple(entry.cells)
-    a_line = entry.form in ("pairs", "dictionary") and entry.step is None
-    return _of_evaluation(names) or (a_line and _only_of_evaluations(names))
-
-
-@lru_cache(maxsize=1000)
-def _only_of_evaluations(names: tuple[str, ...]) -> bool:
-    metrics = {name_of(name) for name in names} - {None, "step"}
-    return bool(metrics) and all((metric or "").startswith("eval/") for metric in metrics)
-
-
-@lru_cache(maxsize=1000)
-def _has_reward(names: tuple[str, ...]) -> bool:
-    return "reward/mean" in map(name_of, names)
-
-
-def _trains_at_zero(training: Sequence[Logged], steps: Sequence[int]) -> bool:
-    """Whether the row of step 0 has more than an evaluation: ours and verl's have one before the first update there."""
-    first = next(entry for entry, step in zip(training, steps, strict=True) if step == 0)
-    names = {name_of(name) or "" for name in first.cells}
-    return any(name and name != "step" and not name.startswith("eval/") for name in names)
 
 
 def _settings(

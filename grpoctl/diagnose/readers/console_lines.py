@@ -16,11 +16,12 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from core.text import harmless
 from grpoctl.diagnose.readers.base import Unread
 from grpoctl.diagnose.readers.joined_lines import JoinedLines
+from grpoctl.diagnose.readers.logged import Logged
 from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of, run_named, split_named
 from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.outline import Outline
@@ -30,7 +31,6 @@ from grpoctl.diagnose.readers.text import Line
 from grpoctl.diagnose.readers.trainer_log import flat_numbers
 from grpoctl.diagnose.readers.written_tables import Course, Stretch, WrittenTable, stretched
 
-Form = Literal["dictionary", "verl", "table", "pairs", "stretches"]
 Cells = dict[str, float | None]
 
 _DICTIONARY = re.compile(r"\{\s*['\"][^{}]{1,20000}\}")
@@ -158,22 +158,6 @@ _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
 _OF_OUTCOMES = ("reward", "eval/", "kl", "entropy", "groups/")  # metrics that a table of whole runs has one of
-
-
-class Logged(NamedTuple):
-    """A line's (or a dictionary's) metrics: where it stands, what numbers it, where the last progress bar stood."""
-
-    line: int
-    form: Form
-    cells: Mapping[str, float | None]
-    step: int | None = None
-    bar: int | None = None
-    epoch: float | None = None  # where a line says no more than that
-    table: int = 0  # which of the log's tables a row is of, from 1
-    part: bool = False  # of the run, and no step: what stands for its start or its end
-    run: str = ""  # which of several a dictionary says that it is of
-    single: bool = False  # of one completion of several, by the line's own words
-    in_bar: bool = False  # behind a progress bar in its own line, which draws it again and again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

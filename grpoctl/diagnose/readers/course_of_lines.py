@@ -1,0 +1,307 @@
+"""The rows of a console log as one course: each step once, in order, whatever was printed between and again.
+
+What is not here: how lines are read (console_lines), and the number of a row's step (step_numbers).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import groupby, pairwise
+
+from grpoctl.diagnose.readers.attempts import TIMED
+from grpoctl.diagnose.readers.base import TOO_SMALL
+from grpoctl.diagnose.readers.logged import Form, Logged, has_reward, is_held_out
+from grpoctl.diagnose.readers.metric_names import STEPS, name_of, translated
+
+_COUNTERS = ("step", "num_tokens")  # no two steps of a run have the same; `epoch` is rounded
+_ENOUGH = 3  # different dictionaries in a row, before copies of them are taken for copies
+_KINDS = 4  # of dictionaries that make one step
+_ROUNDED = 1e-3  # of a number, and of one below 1
+_TWICE = 2  # times as many rewards on lines of their own as behind progress bars, and bars are no rows
+_MANY_BARS = 10  # places of a bar with rewards, where an epoch is no step
+_USUAL = 0.9  # of the drawings of a bar are as many as each step has
+_FEWEST_ROWS = 3  # that show an order
+_DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
+_OF_SUPERVISED = frozenset({None, "step", "loss", "eval/loss", "learning_rate", "grad_norm"})
+
+
+def in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> list[Logged]:
+    """The rows of a form as one course, one row a step."""
+    if form not in ("pairs", "table"):
+        few = form == "dictionary" and len(logged) >= _SHOWN_BY and _have_few_decimals(logged)
+        return _without_rounded(logged, {name for entry in logged for name in entry.cells} if few else set())
+    if form == "pairs":
+        logged = _without_redrawn(_without_examples(logged))
+    course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(_without_bars(logged))
+    return _without_rounded(course, rounded)
+
+
+def _have_few_decimals(logged: Sequence[Logged]) -> bool:
+    """Whether whoever printed the rows rounded their metrics to four decimals: a KL of 0.0 may be 1e-5 then."""
+    return all(
+        value is None or not math.isfinite(value) or round(value, _DECIMALS) == value
+        for entry in logged
+        for name, value in entry.cells.items()
+        if name_of(name) not in (None, *TOO_SMALL)
+    )
+
+
+def _without_bars(logged: Sequence[Logged]) -> Sequence[Logged]:
+    """The lines without what stands behind progress bars, where lines of steps tell all of it."""
+    lines = [entry for entry in logged if not entry.in_bar]
+    told = {name_of(name) for entry in lines for name in entry.cells}
+    behind = {name_of(name) for entry in logged if entry.in_bar for name in entry.cells} - {None, "step"}
+    steps = {entry.step for entry in lines if entry.step is not None}
+    rewarded = Counter(entry.in_bar for entry in logged if has_reward(tuple(entry.cells)))
+    enough = (len(steps) > 1 and rewarded[False] >= _ENOUGH) or _TWICE * rewarded[False] >= rewarded[True]
+    return lines if enough and behind <= told and "reward/mean" in told else logged
+
+
+def _without_examples(logged: list[Logged]) -> list[Logged]:
+    """The lines without those of single completions, where others tell rewards, too."""
+    others = [entry for entry in logged if not entry.single]
+    told = sum(has_reward(tuple(entry.cells)) for entry in others)
+    return others if told >= _ENOUGH and len(others) < len(logged) else logged
+
+
+def _without_redrawn(logged: list[Logged]) -> list[Logged]:
+    """The lines with one of each progress bar that is drawn equally often with the same numbers behind it.
+
+    A bar of samples is drawn many times a step. Of the first and the last run of equal ones part may be missing.
+    """
+    by_names: dict[tuple[str, ...], list[Logged]] = {}
+    for entry in logged:
+        if entry.in_bar:
+            by_names.setdefault(tuple(entry.cells), []).append(entry)
+    again: set[int] = set()
+    for drawn in by_names.values():
+        runs = [list(group) for _, group in groupby(drawn, key=lambda entry: entry.cells)]
+        lengths = Counter(map(len, runs[1:-1]))
+        usual = max(lengths, key=lengths.__getitem__, default=1)
+        if len(runs) > _ENOUGH and usual > 1 and lengths[usual] >= _USUAL * lengths.total():
+            again |= {id(entry) for run in runs for entry in run[1:]}
+    return [entry for entry in logged if id(entry) not in again]
+
+
+def _joined(logged: Sequence[Logged]) -> list[Logged]:
+    """Lines of pairs as one entry a step: what follows a step's number belongs to it, until a name comes again."""
+    entries: list[Logged] = []
+    for entry in logged:
+        last = entries[-1] if entries else None
+        if last is not None and _continues(last, entry):
+            step = last.step if entry.step is None else entry.step
+            entries[-1] = last._replace(cells={**last.cells, **entry.cells}, step=step)
+        else:
+            entries.append(entry)
+    return [entry for entry in entries if entry.cells]
+
+
+def _without_rounded(logged: Sequence[Logged], rounded: Collection[str]) -> list[Logged]:
+    """The entries without rates, KL weights and KLs that are 0.00000 throughout: too few decimals to tell them."""
+    lost = {
+        name for name in rounded if name_of(name) in TOO_SMALL and not any(entry.cells.get(name) for entry in logged)
+    }
+    if not lost:
+        return list(logged)
+    return [
+        entry._replace(cells={name: value for name, value in entry.cells.items() if name not in lost})
+        for entry in logged
+    ]
+
+
+def _of_several_kinds(logged: Sequence[Logged]) -> list[Logged]:
+    """Dictionaries that take turns (rewards, then losses) as one entry each time round; others as they are."""
+    kinds = Counter(frozenset(entry.cells) for entry in logged)
+    names = [name for kind in kinds for name in kind]
+    takes_turns = 1 < len(kinds) <= _KINDS and max(kinds.values()) - min(kinds.values()) <= 1 < min(kinds.values())
+    if not takes_turns or len(set(names)) < len(names) or any(entry.step is not None for entry in logged):
+        return list(logged)
+    joined: list[Logged] = []
+    for entry in logged:
+        if joined and joined[-1].cells.keys().isdisjoint(entry.cells):
+            joined[-1] = joined[-1]._replace(cells={**joined[-1].cells, **entry.cells})
+        else:
+            joined.append(entry)
+    return joined
+
+
+def _without_single_completions(logged: list[Logged]) -> tuple[list[Logged], int]:
+    """The dictionaries without those that reward functions print of each completion, and how many these are.
+
+    They have parts of a reward and nothing else, and stand in greater number between steps that have the whole reward.
+    """
+    parts = {names: _are_parts_of_a_reward(names) for names in {tuple(entry.cells) for entry in logged}}
+    steps = sum(has_reward(tuple(entry.cells)) for entry in logged)
+    others = [entry for entry in logged if not parts[tuple(entry.cells)]]
+    single = len(logged) - len(others)
+    return (others, single) if 0 < steps < single else (logged, 0)
+
+
+def _are_parts_of_a_reward(names: tuple[str, ...]) -> bool:
+    metrics = {name_of(name) for name in names} - {None}
+    return bool(metrics) and all(name is not None and name.startswith("rewards/") for name in metrics)
+
+
+def _by_epoch(logged: Sequence[Logged]) -> list[Logged]:
+    """One entry an epoch, in their order, where lines say no other place in the run; [] where they say none."""
+    if any(entry.step is not None for entry in logged):
+        return []
+    drawn = {(entry.epoch, entry.bar) for entry in logged if entry.in_bar and has_reward(tuple(entry.cells))}
+    if len(drawn) > _MANY_BARS:  # a bar tells more than its epoch
+        return []
+    entries: dict[float, Logged] = {}
+    for entry in logged:
+        if entry.epoch is not None:
+            before = entries.setdefault(entry.epoch, entry)
+            entries[entry.epoch] = before._replace(cells={**entry.cells, **before.cells})
+    return [entries[epoch] for epoch in sorted(entries)] if len(entries) > 1 else []
+
+
+def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
+    """Rows of several tables as one course: what they say of one step is joined, by order where no row has a step.
+
+    Of tables that tell the same metrics of the same steps again the one with the most rows stands: they are other runs,
+    or it was printed again. One with nothing but losses is of supervised learning, and stands behind the others.
+    """
+    tables = _of_one_kind([list(rows) for _, rows in groupby(logged, key=lambda entry: entry.table)])
+    kept: list[list[Logged]] = []
+    for rows in sorted(tables, key=lambda rows: (_is_of_rewards(rows), len(rows)), reverse=True):
+        if not any(_tells_again(rows, other) for other in kept):
+            kept.append(rows)
+    kept.sort(key=lambda rows: rows[0].line)
+    entries = [entry for rows in kept for entry in rows]
+    if len(kept) > 1 and all(entry.step is not None for entry in entries):
+        entries.sort(key=lambda entry: entry.step or 0)
+    return _joined(entries)
+
+
+def _of_one_kind(tables: Sequence[list[Logged]]) -> list[list[Logged]]:
+    """The tables; those of evaluations without what tables of training have, too: it was measured on other prompts."""
+    metrics = [{name_of(name) for row in rows for name in row.cells} for rows in tables]
+    held_out = [any(map(is_held_out, told)) and "reward/mean" not in told for told in metrics]
+    of_training = [rows for rows, other in zip(tables, held_out, strict=True) if not other and _is_of_rewards(rows)]
+    trained = {name for rows in of_training for row in rows for name in row.cells} - set(STEPS)
+    return [
+        [row._replace(cells={name: value for name, value in row.cells.items() if name not in trained}) for row in rows]
+        if other
+        else rows
+        for rows, other in zip(tables, held_out, strict=True)
+    ]
+
+
+def _is_of_rewards(rows: Sequence[Logged]) -> bool:
+    """Whether rows have more than the losses and rates of supervised learning."""
+    metrics = {name_of(name) for row in rows for name in row.cells}
+    return not metrics <= _OF_SUPERVISED
+
+
+def _tells_again(rows: Sequence[Logged], others: Sequence[Logged]) -> bool:
+    """Whether two tables have a metric in common, and places in the run."""
+    names = {name for row in rows for name in row.cells} & {name for row in others for name in row.cells}
+    steps = [row.step for row in rows if row.step is not None]
+    there = [row.step for row in others if row.step is not None]
+    if not names - set(STEPS):
+        return False
+    if not steps or not there:
+        return steps == there  # both without: by order from the first
+    return min(steps) <= max(there) and min(there) <= max(steps)
+
+
+def _continues(last: Logged, entry: Logged) -> bool:
+    """Whether a line says more of the step that the one before is of."""
+    if entry.step is not None and entry.step == last.step:
+        return True  # a progress bar that is drawn again
+    if last.cells.keys() & entry.cells.keys():
+        return False
+    if entry.step is not None:
+        return last.step is None and not last.cells
+    return entry.bar is None or entry.bar == last.bar
+
+
+def _of_one_process(logged: Sequence[Logged]) -> list[Logged]:
+    """The dictionaries without exact repeats of one that counts its steps or tokens, wherever they stand.
+
+    Processes print when they come to it, so the copies need not stand together. How long it took is each one's own.
+    """
+    distinct: dict[frozenset[tuple[str, str]], Logged] = {}
+    for place, entry in enumerate(logged):
+        same = {name: repr(value) for name, value in entry.cells.items() if not TIMED.fullmatch(name)}
+        counted = any(entry.cells.get(name) is not None for name in _COUNTERS)
+        distinct.setdefault(frozenset((same if counted else {**same, "": str(place)}).items()), entry)
+    return list(distinct.values())
+
+
+def oldest_first(logged: list[Logged]) -> list[Logged]:
+    """The rows; turned round where every step is below the one before: an export that shows the newest first."""
+    steps = [entry.step for entry in logged if entry.step is not None]
+    falls = len(steps) > _FEWEST_ROWS and len(steps) == len(logged) and all(a > b for a, b in pairwise(steps))
+    return logged[::-1] if falls else logged
+
+
+def told_once(logged: list[Logged]) -> tuple[list[Logged], list[str]]:
+    """The dictionaries of a log, each step's once, and notes on what was there again or is of one completion."""
+    notes: list[str] = []
+    of_one_process = _of_one_process(logged)
+    once = _without_told_again(of_one_process)
+    if again := len(of_one_process) - len(once):
+        notes.append(f"{again} dictionaries without a step tell what those beside them tell: counted once")
+    distinct, copies = _without_copies(once)
+    distinct, single = _without_single_completions(_of_several_kinds(distinct))
+    notes += [f"{single} dictionaries have parts of single completions' rewards: left out"] if single else []
+    if copies > 1:
+        notes.append(f"each dictionary is there {copies} times (several processes print): counted once")
+    elif lost := len(logged) - len(of_one_process):
+        notes.append(f"{lost} dictionaries repeat a step exactly (several processes print): counted once")
+    return distinct, notes
+
+
+def _without_told_again(logged: list[Logged]) -> list[Logged]:
+    """The dictionaries without those that have no step and tell what the one beside them tells, which has one.
+
+    What they tell more is put into it.
+    """
+    kept: list[Logged] = []
+    pending: Logged | None = None  # of the entry that follows, where it tells the same
+    for entry, after in zip(logged, [*logged[1:], None], strict=True):
+        if entry.step is None and kept and _tells_the_same(entry, kept[-1]):
+            kept[-1] = _with_more_of(kept[-1], entry)
+        elif entry.step is None and after is not None and _tells_the_same(entry, after):
+            pending = entry
+        else:
+            kept.append(entry if pending is None else _with_more_of(entry, pending))
+            pending = None
+    return kept
+
+
+def _tells_the_same(entry: Logged, other: Logged) -> bool:
+    """Whether an entry without a step shares two metrics or more with one that has a step, all alike."""
+    if other.step is None:
+        return False
+    told, known = _by_metric(other), _by_metric(entry)
+    shared = [(known[metric], told[metric]) for metric in known.keys() & told.keys()]
+    return len(shared) > 1 and any(one for one, _ in shared) and all(_alike(a, b) for a, b in shared)
+
+
+def _with_more_of(entry: Logged, other: Logged) -> Logged:
+    """The entry with those metrics of the other that it does not tell."""
+    told = {name_of(name) for name in entry.cells}
+    more = {name: value for name, value in other.cells.items() if name_of(name) not in told}
+    return entry._replace(cells={**more, **entry.cells}) if more else entry
+
+
+def _by_metric(entry: Logged) -> dict[str, float]:
+    return {metric: value for metric, value in translated(entry.cells).items() if value is not None}
+
+
+def _alike(one: float, other: float) -> bool:
+    """Whether two numbers are one that was rounded."""
+    return one == other or math.isclose(one, other, rel_tol=_ROUNDED, abs_tol=_ROUNDED)
+
+
+def _without_copies(logged: Sequence[Logged]) -> tuple[list[Logged], int]:
+    """The dictionaries without the copies of other processes, where each of them comes so many times; and how many."""
+    runs = [list(group) for _, group in groupby(logged, key=lambda entry: entry.cells)]
+    copies = math.gcd(*map(len, runs)) if len(runs) >= _ENOUGH else 1
+    return [entry for run in runs for entry in run[::copies]], copies

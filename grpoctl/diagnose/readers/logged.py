@@ -1,0 +1,82 @@
+"""One line's metrics in a console log, and what kind of line it is: of a step, or of an evaluation behind one.
+
+What is not here: how lines are read (console_lines), and which of them are one course (course_of_lines).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from grpoctl.diagnose.readers.attempts import Cells
+from grpoctl.diagnose.readers.metric_names import name_of
+
+Form = Literal["dictionary", "verl", "table", "pairs", "stretches"]
+SUMMARY = "train_runtime"  # in what a trainer prints at the end
+
+
+class Logged(NamedTuple):
+    """A line's (or a dictionary's) metrics: where it stands, what numbers it, where the last progress bar stood."""
+
+    line: int
+    form: Form
+    cells: Mapping[str, float | None]
+    step: int | None = None
+    bar: int | None = None
+    epoch: float | None = None  # where a line says no more than that
+    table: int = 0  # which of the log's tables a row is of, from 1
+    part: bool = False  # of the run, and no step: what stands for its start or its end
+    run: str = ""  # which of several a dictionary says that it is of
+    single: bool = False  # of one completion of several, by the line's own words
+    in_bar: bool = False  # behind a progress bar in its own line, which draws it again and again
+
+
+def is_held_out(metric: str | None) -> bool:
+    """Whether a metric is the reward of an evaluation, or of one of its sets."""
+    return metric == "eval/reward" or (metric or "").startswith("eval/slices/")
+
+
+@lru_cache(maxsize=1000)
+def is_of_evaluation(names: tuple[str, ...]) -> bool:
+    """Whether an entry with these names is an evaluation, or a run's summary."""
+    return SUMMARY in names or (
+        any(name.startswith("eval_") for name in names) and not any(name_of(name) == "reward/mean" for name in names)
+    )
+
+
+@lru_cache(maxsize=1000)
+def only_of_evaluations(names: tuple[str, ...]) -> bool:
+    metrics = {name_of(name) for name in names} - {None, "step"}
+    return bool(metrics) and all((metric or "").startswith("eval/") for metric in metrics)
+
+
+def stands_behind(entry: Logged) -> bool:
+    """Whether an entry is an evaluation that says no step: it was made after the row before it."""
+    names = tuple(entry.cells)
+    a_line = entry.form in ("pairs", "dictionary") and entry.step is None
+    return is_of_evaluation(names) or (a_line and only_of_evaluations(names))
+
+
+@lru_cache(maxsize=1000)
+def has_reward(names: tuple[str, ...]) -> bool:
+    return "reward/mean" in map(name_of, names)
+
+
+def as_mapped(cells: Cells, mapped: Mapping[str, str]) -> Cells:
+    """The cells by the names that --map gives them."""
+    return {mapped.get(name, name): value for name, value in cells.items()} if mapped else cells
+
+
+def own_step(entry: Logged) -> float | None:
+    return entry.step
+
+
+def bar_of(entry: Logged) -> float | None:
+    return entry.bar
+
+
+def epoch_of(entry: Logged) -> float | None:
+    epoch = entry.cells.get("epoch", entry.epoch)
+    return epoch if epoch is not None and math.isfinite(epoch) else None
