@@ -37,6 +37,7 @@ FOREIGN = {
     "reward/max": "the largest reward of a step's completions",
     "reward/min": "the smallest",
     "reward/true": "what the reward stands in for (a gold or oracle reward), which nothing is trained on",
+    "reward/hacked": "completions that a detector says gamed the reward: their share, or how many of them",
     "reward/function_std/*": "std of one reward function (rewards/*) over a step's completions",
     "advantage/min": "the smallest advantage, signed",
     "completions/longest": "tokens of a step's longest completion",

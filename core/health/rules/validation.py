@@ -250,7 +250,7 @@ LOST = 0.1  # of the completions: what validity must have lost to be worth a wor
 
 
 def reward_hacking(case: Case) -> Sequence[Finding]:
-    """A warning where reward/mean rises while completions/valid or the true reward falls, p < 0.001 each.
+    """A warning where reward/mean rises while validity or the true reward falls (p < 0.001 each), or hacks are counted.
 
     ## reward-hacking
 
@@ -258,7 +258,8 @@ def reward_hacking(case: Case) -> Sequence[Finding]:
     `overfitting`, whose numbers are the same, and where the reward is 0.97 of the most there is at a KL of 0.5 nats a
     token or more (20 rows or more, which began below 0.05).
 
-    Means: the reward rises while what it stands for falls: it pays for what is not valid, or not wanted.
+    Means: the reward rises while what it stands for falls, or completions are known to game it: it pays for what is not
+    valid, or not wanted.
 
     Looks at: `reward/mean` rises and `completions/valid` falls over the steps of the last GRPO stage (20 or more), both
     with p < 0.001, and validity loses a tenth or more between the first and the last third. Where a log has a reward
@@ -266,13 +267,14 @@ def reward_hacking(case: Case) -> Sequence[Finding]:
     from the row after its best on it falls and the reward rises, both with p < 0.001; or over all rows the reward rises
     (p < 0.001) and the true one does not (less than two standard errors, and a tenth of what the reward gained; with
     two standard errors on top, less than half of it). Of three to seven rows: each reward above the one before, each
-    true one below.
+    true one below. And a detector's own count (`reward/hacked`, a share or how many): in the last third a twentieth, or
+    one completion, and no less than half of what it was in the first.
 
     Confounder: two trends of one run also have other causes (prompts that change); the samples decide.
 
     Do: pay invalid completions less than any valid one, and read samples of the last steps.
     """
-    if parted := _parted_from_the_truth(case) or _best_and_far(case):
+    if parted := _counted_hacks(case) or _parted_from_the_truth(case) or _best_and_far(case):
         return parted
     rows = case.stage_rows  # another stage may have other prompts and another reward
     rewards, valid = series(rows, "reward/mean"), series(rows, "completions/valid")
@@ -347,6 +349,35 @@ def _parted_from_the_truth(case: Case) -> Sequence[Finding]:
         if fell or stood:
             return (_gamed(part, "moderate"),)
     return ()
+
+
+GAMED = 0.05  # of the completions
+CURED = 0.5  # of what it was: a detector that finds less and less
+
+
+def _counted_hacks(case: Case) -> Sequence[Finding]:
+    """The warning where a detector in the log finds completions that game the reward; see `reward-hacking`."""
+    values = values_of(case.stage_rows, "reward/hacked")
+    if not values or min(values) < 0:
+        return ()
+    was, now = thirds(values)
+    share = max(values) <= 1
+    if now < (GAMED if share else 1.0) or now < CURED * was:
+        return ()
+    told = [f"{value:.0%} of the completions" if share else f"{value:.3g} completions a row" for value in (was, now)]
+    return (
+        Finding(
+            id="reward-hacking",
+            severity="warning",
+            summary=(
+                f"the log counts completions that game the reward: {told[0]} in the first third, {told[1]} in the last"
+            ),
+            evidence={"hacked_first": was, "hacked_last": now, "rows": len(values)},
+            advice="read those completions, and close what they use before the next run",
+            confidence="moderate",
+            decider=Decider(question="do the completions that were counted earn the reward without doing the task?"),
+        ),
+    )
 
 
 def _best_and_far(case: Case) -> Sequence[Finding]:

@@ -90,7 +90,7 @@ _HAS_ARROW = re.compile(r"\d\**\s*(?:->|→|=>|⇒)")
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
 _STEP_WORD = re.compile(
     r"\b(?:global[ _])?(?:step|iter(?:ation)?|update|episode|batch)\b"
-    r"s?[ _]?(?:#|no\.?)?\s?[:=]?\s?\[?(?:\d{1,9}\s?(?:-|–|to)\s?)?(\d{1,9})\b(?![.%\d])",
+    r"s?[ _]?(?:#|no\.?)?\s?[:=]?\s{0,8}\[?\s{0,8}(?:\d{1,9}\s?(?:-|–|to)\s?)?(\d{1,9})\b(?![.%\d])",
     re.IGNORECASE,
 )
 _GLUED_STEP = re.compile(r"[@\[(](?:global_)?step_?(\d{1,9})[\])]", re.IGNORECASE)  # [diagnosis@step5]
@@ -125,7 +125,10 @@ _SPOKEN = re.compile(  # what somebody says, and the task: text that may have an
 _ALIGNED = re.compile(rf"\W*(?P<name>[A-Za-z][\w./@ -]*?)(?:\s{{2,}}|\s?\.{{3,}}\s?)(?P<value>{NUMBER})\W*")
 _OF_ONE = re.compile(  # of several that are printed: `Example 1 (Reward: 1.0)`, `gen[0] reward=0.5`
     r"\b(?:gen|sample|example|completion|response|candidate)s?(?:\s?\[\d+\]|\s?#\d+)"
-    r"|\b(?:sample|example)\s\d+\s?[(:]|\bsample (?:response|completion|output|answer|generation)\b"
+    r"|\b(?:gen|generation|rollout|turn|traj(?:ectory)?|attempt|sample|completion|response|candidate|example)"
+    r"\s\d+(?:\s?/\s?\d+)?\s?[(:]|^\W*(?:sample|example|completion)\s*\]"
+    r"|\b(?:q|question|prompt|a|answer|completion|response|expected|predicted|target)=['\"]"
+    r"|\bsample (?:response|completion|output|answer|generation)\b"
     r"|^\s*\d+\.\s+\S+\s{2,}",
     re.IGNORECASE,
 )
@@ -194,6 +197,8 @@ class LineParser:
         self.unknown: set[str] = set()  # names beside known metrics that are none
         self.unread: dict[tuple[str, ...], Unread] = {}
         self.first_line: int | None = None  # the first with a metric
+        self._said = 0  # lines with metrics and no step
+        self._has_steps = False  # rows of tables, dictionaries, or lines of steps
         self.rounded: set[str] = set()  # names with a 0 that may be a small number, rounded
         self.told_twice: set[str] = set()  # names of which two courses are told that differ
         self._epoch: float | None = None  # that a line of its own began (`=== Epoch 2/3 ===`)
@@ -232,7 +237,8 @@ class LineParser:
         if "," in held:  # a dictionary that was cut off: what is whole of it
             yield from self._dictionaries(self._number, held.rpartition(",")[0] + "}")
         tables, self._of_runs = self._of_runs, []
-        for number, table in enumerate(tables if self.first_line is None and not self._stretches else (), 1):
+        few = not self._has_steps and self._said <= 1  # a sentence, or nothing
+        for number, table in enumerate(tables if few and not self._stretches else (), 1):
             course = self._course_of(table)
             self.has_no_start = self.has_no_start or course.has_no_start
             yield from self._rows_of(course, table.lines[0], number)
@@ -258,7 +264,7 @@ class LineParser:
         self._outline.see(without_prefix(text) if len(text) < _SHORT + _LONGEST_NAME else text)
         if " - " in text and "step:" in text and (cells := self._verl(text)) is not None:
             self._held = ""
-            self.first_line = self.first_line or number
+            self.first_line, self._has_steps = self.first_line or number, True
             yield Logged(line=number, form="verl", cells=cells, step=int(cells["step"] or 0), bar=self.bar)
             return
         if "/" in text and "[" in text:
@@ -348,7 +354,7 @@ class LineParser:
             if self._has_metric(known):
                 self._note_unknown(name for name in cells if name not in known)
                 known |= {name: value for name, value in cells.items() if name.startswith("eval_")}
-                self.first_line = self.first_line or number
+                self.first_line, self._has_steps = self.first_line or number, True
                 step = _own_step(known)
                 left = max(before, begin - _SHORT)
                 if step is None and (
@@ -398,7 +404,8 @@ class LineParser:
         """How a table is cut into cells, and its header, where the line may be one."""
         if cells is not None:
             told = [*_PAIR.finditer(text), *filter(None, map(_BARE.fullmatch, map(str.strip, cells)))]
-            pairs = any(self._is_known(self._spelled(match["name"])) for match in told)
+            paired = [match["name"] for match in told if not _is_at_a_place(match["name"])]
+            pairs = any(self._is_known(self._spelled(name)) for name in paired)
             if pairs or (self._is_pair(cells) and len(cells) % 2 == 0):
                 return None
             return "bars", cells
@@ -482,7 +489,7 @@ class LineParser:
 
     def _rows_of(self, course: Course, line: int, table: int) -> Iterator[Logged]:
         """The rows of a table."""
-        self.first_line = self.first_line or line
+        self.first_line, self._has_steps = self.first_line or line, True
         self.runs = list(dict.fromkeys([*self.runs, *course.names]))
         self._note_unknown(course.unknown)
         for row in course.rows:
@@ -518,6 +525,8 @@ class LineParser:
             self._titled = number, step
         if known or (step is not None and len(text) < _SHORT):
             self.first_line = self.first_line or (number if known else None)
+            self._said += bool(known) and step is None
+            self._has_steps = self._has_steps or (bool(known) and step is not None)
             self._note_unknown(name for name in named if known and name not in known)
             at = self._epoch_at(text, step)
             drawn = step is None and _BAR.search(text) is not None
@@ -686,7 +695,7 @@ class LineParser:
         found: Cells = {}
         for match in _BARE.finditer(text) if len(text) < _LONGEST_HEADER else ():
             name = self._spelled(match["name"])
-            if self._is_known(name):
+            if self._is_known(name) and not _is_at_a_place(match["name"]):
                 found.setdefault(name, _value_of(match["value"]))
         return found if len(found) >= at_least and self._has_metric(found) else {}
 
@@ -798,6 +807,11 @@ def without_prefix(text: str) -> str:
     if "pid=" in text or "ip=" in text:
         text = _RAY.sub("", text)
     return _LOST_ESCAPE.sub("", text) if "m" in text and "[" in text else text
+
+
+def _is_at_a_place(words: str) -> bool:
+    """Whether the number behind the words is a step's: `format at step 300`."""
+    return " " in words and words.rpartition(" ")[2].lower() in STEPS
 
 
 def _is_part(name: str) -> bool:

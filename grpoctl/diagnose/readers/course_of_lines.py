@@ -5,14 +5,16 @@ What is not here: how lines are read (console_lines), and the number of a row's 
 
 from __future__ import annotations
 
+import bisect
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby, pairwise
 
 from grpoctl.diagnose.readers.attempts import TIMED
 from grpoctl.diagnose.readers.base import TOO_SMALL
-from grpoctl.diagnose.readers.logged import Form, Logged, has_reward, is_held_out
+from grpoctl.diagnose.readers.logged import Form, Logged, has_reward, is_held_out, only_of_evaluations
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, translated
 
 _COUNTERS = ("step", "num_tokens")  # no two steps of a run have the same; `epoch` is rounded
@@ -33,7 +35,7 @@ def in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> list
         few = form == "dictionary" and len(logged) >= _SHOWN_BY and _have_few_decimals(logged)
         return _without_rounded(logged, {name for entry in logged for name in entry.cells} if few else set())
     if form == "pairs":
-        logged = _without_redrawn(_without_examples(logged))
+        logged = _with_updates(_without_redrawn(_without_examples(logged)))
     course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(_without_bars(logged))
     return _without_rounded(course, rounded)
 
@@ -63,7 +65,95 @@ def _without_examples(logged: list[Logged]) -> list[Logged]:
     """The lines without those of single completions, where others tell rewards, too."""
     others = [entry for entry in logged if not entry.single]
     told = sum(has_reward(tuple(entry.cells)) for entry in others)
-    return others if told >= _ENOUGH and len(others) < len(logged) else logged
+    return _without_unnumbered(others if told >= _ENOUGH and len(others) < len(logged) else logged)
+
+
+def _without_unnumbered(logged: list[Logged]) -> list[Logged]:
+    """The lines without rewards of no step, where lines of steps tell theirs: those are of single completions.
+
+    They stand behind a step's own reward and are no more than steps, or those of steps are means by their names and
+    they are not.
+    """
+    rewarded = [entry for entry in logged if has_reward(tuple(entry.cells)) and not entry.in_bar]
+    of_steps = [entry for entry in rewarded if entry.step is not None]
+    others = [entry for entry in rewarded if entry.step is None]
+    steps = {entry.step for entry in of_steps}
+    if len(steps) < _ENOUGH or not others:
+        return logged
+    if all(map(_tells_a_mean, of_steps)) and not any(map(_tells_a_mean, others)):
+        left_out = {id(entry) for entry in others}
+    else:
+        left_out = _behind_a_reward(logged) if len(others) <= len(steps) else set()
+    return [entry for entry in logged if id(entry) not in left_out]
+
+
+def _behind_a_reward(logged: Sequence[Logged]) -> set[int]:
+    """The ids of those that have a reward and no step, where the step above them has its reward already."""
+    found: set[int] = set()
+    is_told = False
+    for entry in logged:
+        rewarded = has_reward(tuple(entry.cells))
+        if entry.step is None and rewarded and is_told and not entry.in_bar:
+            found.add(id(entry))
+        is_told = rewarded or (is_told and entry.step is None)
+    return found
+
+
+def _with_updates(logged: list[Logged]) -> list[Logged]:
+    """The lines of steps, each with the means of what its updates tell on lines of their own, without a step.
+
+    Where steps have their rewards, and most of them two such lines or more that tell the same metrics.
+    """
+    places = [at for at, one in enumerate(logged) if one.step is not None and has_reward(tuple(one.cells))]
+    if len({logged[at].step for at in places}) < _ENOUGH:
+        return logged
+    updates = [at for at, one in enumerate(logged) if _is_of_an_update(one)]
+    behind = bool(updates) and updates[0] > places[0]
+    of_step: dict[int, list[int]] = {}
+    for at in updates:
+        before = bisect.bisect_right(places, at)
+        owner = before - 1 if behind else before
+        if 0 <= owner < len(places):
+            of_step.setdefault(places[owner], []).append(at)
+    again = [
+        rows
+        for rows in of_step.values()
+        if any(n > 1 for n in Counter(tuple(logged[at].cells) for at in rows).values())
+    ]
+    if 2 * len(again) <= len(places):
+        return logged
+    joined = {
+        at: _with_more_of(logged[at], _mean_of_updates([logged[row] for row in rows])) for at, rows in of_step.items()
+    }
+    gone = {at for rows in of_step.values() for at in rows}
+    return [joined.get(at, entry) for at, entry in enumerate(logged) if at not in gone]
+
+
+def _is_of_an_update(entry: Logged) -> bool:
+    """Whether an entry has metrics of training, no reward and no step."""
+    names = tuple(entry.cells)
+    return (
+        entry.step is None
+        and bool(names)
+        and not has_reward(names)
+        and not only_of_evaluations(names)
+        and not entry.in_bar
+    )
+
+
+def _mean_of_updates(rows: Sequence[Logged]) -> Logged:
+    """The rows as one: the mean of what each tells; none of what was no number once."""
+    cells: dict[str, float | None] = {}
+    for name in dict.fromkeys(name for row in rows for name in row.cells):
+        values = [value for row in rows if (value := row.cells.get(name)) is not None]
+        cells[name] = math.fsum(values) / len(values) if values and all(map(math.isfinite, values)) else math.nan
+    return rows[0]._replace(cells=cells)
+
+
+def _tells_a_mean(entry: Logged) -> bool:
+    """Whether the name of an entry's reward says that it is a mean."""
+    names = [name for name in entry.cells if name_of(name) == "reward/mean"]
+    return any(word in ("mean", "avg", "average") for name in names for word in re.split(r"[^a-z]+", name.lower()))
 
 
 def _without_redrawn(logged: list[Logged]) -> list[Logged]:
@@ -172,9 +262,19 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
             kept.append(rows)
     kept.sort(key=lambda rows: rows[0].line)
     entries = [entry for rows in kept for entry in rows]
-    if len(kept) > 1 and all(entry.step is not None for entry in entries):
+    if len(kept) > 1 and _are_beside_each_other(kept):
+        entries = [entry for beside in zip(*kept, strict=True) for entry in beside]
+    elif len(kept) > 1 and all(entry.step is not None for entry in entries):
         entries.sort(key=lambda entry: entry.step or 0)
     return _joined(entries)
+
+
+def _are_beside_each_other(tables: Sequence[list[Logged]]) -> bool:
+    """Whether tables tell the same parts of a run (its start, its end), and each other metrics."""
+    names = [{name for row in rows for name in row.cells} - set(STEPS) for rows in tables]
+    places = {tuple(row.step for row in rows) for rows in tables}
+    ends = all(row.part or row.step == 0 for rows in tables for row in rows)
+    return ends and len(places) == 1 and len(tables[0]) > 1 and sum(map(len, names)) == len(set().union(*names))
 
 
 def _of_one_kind(tables: Sequence[list[Logged]]) -> list[list[Logged]]:

@@ -43,8 +43,14 @@ _OF_SOMETHING_ELSE = re.compile(  # than this run's training: what a line with s
     re.IGNORECASE,
 )
 _POSSIBLE = {"beta": (0.0, 1.0), "learning_rate": (0.0, 0.1), "num_generations": (2, 128)}  # said in passing
+_SAYS_SETTINGS = re.compile(  # a line that says what it lists: `Config: group_size=8 lr=1e-6`
+    r"(?:\[[\d:. TZ+-]{1,40}\]\s*)?\W*(?:\w+ ){0,2}?(?:config(?:uration)?|hyper-?param(?:eter)?s|hparams|settings|"
+    r"params|parameters|arg(?:ument)?s|配置|参数|超参数)\s*[:：\])]",
+    re.IGNORECASE,
+)
 _OF_METRICS = re.compile(r"reward|loss|step|iter|epoch|score|acc", re.IGNORECASE)
 _SHORT_NAMES = {"G": "group_size", "K": "group_size", "T": "temperature", "kl": "kl_coef"}  # beside a group's size
+_ENTRY = re.compile(rf"['\"]([A-Za-z]\w{{0,40}})['\"]\s?:\s?({_NUMBER})(?=\s?[,}}])")  # of a dictionary
 _KEY = re.compile(r"['\"]([\w./]+)['\"]: ")
 _PLAIN = re.compile(
     r"^[\s\-*•>]*\**['\"`]?([A-Za-z][\w .-]{0,40}?)['\"`]?\**\s*(?:[:=]|->)\s*\**[`'\"]?([^\s,`'\"]+)[`'\"]?,?\s*$"
@@ -64,7 +70,10 @@ _MOST = 5000  # lines of one printed configuration
 _NAMES = {  # what scripts call them, in small letters with _: our field
     "num_generations": "num_generations", "group_size": "num_generations", "n_samples_per_prompt": "num_generations",
     "num_samples_per_prompt": "num_generations", "samples_per_prompt": "num_generations", "k": "num_generations",
-    "num_rollouts_per_prompt": "num_generations", "rollout_n": "num_generations", "g": "num_generations",
+    "num_rollouts_per_prompt": "num_generations", "rollouts_per_prompt": "num_generations",
+    "completions_per_prompt": "num_generations", "generations_per_prompt": "num_generations",
+    "samples_per_question": "num_generations", "n_generations": "num_generations",
+    "rollout_n": "num_generations", "g": "num_generations",
     "learning_rate": "learning_rate", "lr": "learning_rate", "actor_learning_rate": "learning_rate",
     "beta": "beta", "kl_coef": "beta", "kl_coeff": "beta", "init_kl_coef": "beta", "kl_beta": "beta",
     "kl_loss_coef": "beta",
@@ -130,6 +139,9 @@ class LogSettings:
         """Takes what a line lists, in backquotes or as names with numbers behind them; whether that is anything."""
         if len(text) > _LONGEST_HEAD:
             return False
+        if "{" in text and _SAYS_SETTINGS.match(text) is not None:  # args: {'lr': 1e-6, 'beta': 0.04}
+            for name, value in _ENTRY.findall(text):
+                self._take_plain(name, value)
         listed = _listed_in(text)
         self._plain |= listed
         return bool(listed)
@@ -260,8 +272,8 @@ def _listed_in(text: str) -> dict[str, Any]:
     Words say many things, so nothing is taken that may be of something else: of one setting alone, of letters alone,
     where one is told twice, or has a value that it hardly ever has.
     """
-    quoted = "`" in text
-    if _OF_SOMETHING_ELSE.search(text) or (not quoted and _OF_METRICS.search(text)):
+    quoted, said_so = "`" in text, _SAYS_SETTINGS.match(text) is not None
+    if _OF_SOMETHING_ELSE.search(text) or not (quoted or said_so or _OF_METRICS.search(text) is None):
         return {}
     short = {} if quoted else _SHORT_NAMES
     said = [
@@ -272,10 +284,10 @@ def _listed_in(text: str) -> dict[str, Any]:
     told = {(_NAMES[name], value) for _, name, value in said}
     fields = {field for field, _ in told}
     is_clear = (
-        1 < len(fields) == len(told)
+        (0 if said_so else 1) < len(fields) == len(told)
         and any(len(written) > 1 for written, _, _ in said)
         and all(_is_possible(field, value) for field, value in told)
-        and (quoted or "num_generations" in fields)
+        and (quoted or said_so or "num_generations" in fields)
     )
     return {name: value for _, name, value in said} if is_clear else {}
 

@@ -150,6 +150,7 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     env/all/reward/total | reward/mean
     env/all/ac_tokens_per_turn | completions/length
     env/all/by_group/frac_mixed | groups/dead
+    frac_mixed | groups/dead
     env/all/correct | rewards/correct
     env/all/format | rewards/format
     env/all/format_eos | completions/truncated
@@ -297,6 +298,16 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     solve_none | groups/solved_none
     batch_solve_none | groups/solved_none
     all_wrong_groups | groups/solved_none
+    all_wrong | groups/solved_none
+    all_incorrect | groups/solved_none
+    frac_all_wrong | groups/solved_none
+    all_zero_group_rate | groups/solved_none
+    all_one_group_rate | groups/solved_all
+    all_right | groups/solved_all
+    all_correct | groups/solved_all
+    frac_all_correct | groups/solved_all
+    env/all/by_group/frac_all_bad | groups/solved_none
+    env/all/by_group/frac_all_good | groups/solved_all
     all_wrong_group_ratio | groups/solved_none
     all_correct_groups | groups/solved_all
     all_correct_group_ratio | groups/solved_all
@@ -308,6 +319,11 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     zero_std_ratio | groups/dead
     frac_zero_std | groups/dead
     dead_groups | groups/dead
+    β | beta
+    kl_coef | beta
+    kl_coeff | beta
+    kl_beta | beta
+    beta_kl | beta
     accuracy | rewards/accuracy
     train_acc | rewards/accuracy
     train_accuracy | rewards/accuracy
@@ -329,7 +345,7 @@ _EVAL = _table(
 )
 # Shares of what is the other way round with us: live groups, completions that end.
 _COMPLEMENTS = frozenset(
-    {"env/all/by_group/frac_mixed", "baseline_reward/pct_mixed", "val/stop_rate", "env/all/format_eos",
+    {"env/all/by_group/frac_mixed", "frac_mixed", "baseline_reward/pct_mixed", "val/stop_rate", "env/all/format_eos",
      "train_fraction_of_samples_properly_ended"}
 )  # fmt: skip
 _SECOND = {  # where nothing else in the log is called so; a KL loss is nearly always the estimate before its weight

@@ -18,6 +18,7 @@ _AT_TEMPERATURE = re.compile(r"@\s*(?:t|temp|temperature)\s*=?\s*\d+(?:\.\d+)?",
 _NO_NAME = re.compile(r"[/\u2212=+]| [-\u2013] ")  # a ratio or a difference of two
 _DECIMAL = re.compile(r"\s[-+]?\d*\.\d+\s*%?\s*\Z")  # `eval reward 0.5`
 _VALUED = re.compile(r"\s[-+]?\d")  # `reward 0.12`: a name with its value
+_TASK_DONE = re.compile(r"\b(?:task|goal|mission)s?[ _](?:completion|completed|achievement)s?\b", re.IGNORECASE)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CHINESE = {  # and Japanese, and German where it has letters of its own
     "Antwortlänge": " response length ", "Länge": " length ",
@@ -49,8 +50,10 @@ _HELD_OUT = frozenset({
     "validierung",
 })  # fmt: skip
 _SETS = frozenset({
-    "gsm8k", "gsm", "math", "math500", "aime", "aime24", "aime25", "amc", "mbpp", "humaneval", "olympiad",
-    "minerva", "livecodebench",
+    "gsm8k", "gsm", "math", "math500", "aime", "aime24", "aime25", "amc", "amc23", "hmmt", "hmmt25", "mbpp",
+    "humaneval", "olympiad", "olympiadbench", "minerva", "livecodebench", "lcb", "gpqa", "mmlu", "bbh", "ifeval",
+    "hotpotqa", "2wiki", "2wikimultihopqa", "musique", "bamboogle", "nq", "triviaqa", "popqa", "simpleqa",
+    "truthfulqa", "swebench",
 })  # fmt: skip
 _ASIDE = _SAYS_NOTHING | _HELD_OUT | _SETS
 _MEANS_OF = frozenset({"mean", "avg", "average"})
@@ -68,7 +71,10 @@ _SAME = {
     "acc": "accuracy", "correct": "accuracy", "correctness": "accuracy", "solved": "accuracy", "pass": "accuracy",
     "pass@": "accuracy", "avg@": "accuracy", "mean@": "accuracy", "maj@": "accuracy", "success": "accuracy",
     "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy", "ndcg": "accuracy",
-    "mrr": "accuracy", "resolve": "accuracy", "resolved": "accuracy",
+    "mrr": "accuracy", "resolve": "accuracy", "resolved": "accuracy", "solves": "accuracy", "proved": "accuracy",
+    "proven": "accuracy", "parse": "parsed", "parseable": "parsed", "parsable": "parsed",
+    "hacks": "hack", "hacked": "hack", "hacking": "hack", "exploit": "hack", "exploits": "hack", "gaming": "hack",
+    "cheat": "hack", "cheating": "hack", "genuine": "honest", "legit": "honest", "legitimate": "honest",
     "kld": "kl", "ent": "entropy", "gradient": "grad", "grads": "grad", "gnorm": "gradnorm",
     "lengths": "length", "len": "length", "resp": "response", "responses": "response", "completions": "response",
     "res": "response",
@@ -93,9 +99,12 @@ _SAME = {
 _MEANS: dict[frozenset[str], str] = {
     frozenset(words.split()): metric
     for metric, names in {
-        "reward/mean": ("reward", "proxy", "proxy reward"),
+        "reward/mean": ("reward", "proxy", "proxy reward", "proxy rm", "proxy rm reward", "rm reward"),
         "reward/std": ("reward std",),
-        "reward/true": ("gold reward", "gold", "true reward", "oracle reward", "oracle"),
+        "reward/true": ("gold reward", "gold", "true reward", "oracle reward", "oracle", "gold rm", "gold rm reward",
+                        "honest accuracy",
+                        "honest accuracy share", "honest share"),
+        "reward/hacked": ("hack", "hack share", "reward hack", "reward hack share"),
         "reward/max": ("reward max",),
         "reward/min": ("reward min",),
         "rewards/accuracy": ("accuracy", "accuracy share", "accuracy reward", "accuracy response", "exact match",
@@ -123,7 +132,9 @@ _MEANS: dict[frozenset[str], str] = {
                                   "length truncated share", "length truncated",
                                   "cut off", "cut off share", "hitting max length", "max length hit share", "zero eos",
                                   "zero eos share"),
-        "completions/valid": ("valid", "valid share", "valid response", "valid response share", "validity"),
+        "completions/valid": ("valid", "valid share", "valid response", "valid response share", "validity", "parsed",
+                              "parsed share", "valid json", "valid json share", "valid action", "valid action share",
+                              "executable", "executable share"),
         "completions/distinct": ("distinct", "distinct share", "distinct response", "distinct response share"),
         "groups/dead": ("zero std", "zero std share", "zero var", "zero var share", "dead", "dead share",
                         "zero advantage", "zero advantage share", "degenerate", "degenerate share",
@@ -180,7 +191,8 @@ _NO_PARTS = (
 )
 _LIVE = frozenset(map(frozenset, (
     {"live"}, {"mixed"}, {"informative"}, {"effective"}, {"useful"}, {"contributing"}, {"nonzero", "std"},
-    {"nonzero", "var"}, {"nonzero", "advantage"}, {"nonzero", "reward", "std"}, {"nonzero", "reward", "var"},
+    {"mixed", "reward"}, {"nonzero", "var"}, {"nonzero", "advantage"}, {"nonzero", "reward", "std"},
+    {"nonzero", "reward", "var"},
 )))  # fmt: skip
 _PERCENT = re.compile(r"%|pct|percent", re.IGNORECASE)
 _COUNTING = frozenset({  # words of how rewards were counted, spread and computed: no part is called so
@@ -255,6 +267,8 @@ def may_be_no_reward(name: str) -> bool:
 
 def _of_words(text: str, *, path: bool = False) -> str | None:
     words = _words(text)
+    if (whole := "".join(_raw_words(text))) in _SETS:
+        return f"eval/slices/{whole}"  # HotpotQA, 2Wiki
     left = frozenset(word for word in words if word not in _ASIDE and not word.isdigit() and word != "@")
     named = [word for word in words if word in _SETS]
     held_out = bool(named or not _HELD_OUT.isdisjoint(words))
@@ -285,7 +299,7 @@ def _words(text: str) -> list[str]:
 
 
 def _raw_words(text: str) -> list[str]:
-    text = _CAMEL.sub(" ", text)
+    text = _TASK_DONE.sub("success", _CAMEL.sub(" ", text))
     for word, english in _EASTERN if not text.isascii() else ():
         text = text.replace(word, english)
     return _WORD.findall(text.lower().replace("-", " ").replace("|g|", "grad norm"))

@@ -51,6 +51,10 @@ _STEP_RANGE = re.compile(
     rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}\s*(?:-|to|\.\.+|until|through)\s*"
     rf"(?:{_STEP_WORDS}\s*)?{_COUNT}(?:\s*{_STEP_WORDS})?"
 )
+_AT_ONE_STEP = re.compile(r"\s+(?:at|@|after) (?:step|iter(?:ation)?)s? (\d{1,9})\s*\Z", re.IGNORECASE)
+_FIRST_WORDS = re.compile(r"\b(?:initial|starting|at start|start|early|first|before|baseline)\b", re.IGNORECASE)
+_LAST_WORDS = re.compile(r"\b(?:final|at end|end|late|later|last|after)\b", re.IGNORECASE)
+_END = frozenset({"end", "final", "last"})
 _BEFORE = frozenset({"baseline", "base", "base model", "init", "initial", "before", "start", "before training", "sft"})
 _STAGES = _BEFORE | {
     "first", "early", "begin", "beginning", "mid", "middle", "halfway", "late", "later", "last", "end", "ending",
@@ -179,6 +183,7 @@ def _spans(labels: Sequence[str]) -> list[tuple[int, int] | None]:
         told = counted
     if any(map(_is_later, told)):
         first = next(at for at, span in enumerate(told) if _is_later(span))
+        told = _with_the_end(labels, told)
         return [
             (0, 0) if span is None and at < first and _is_untrained(labels[at]) else span
             for at, span in enumerate(told)
@@ -191,6 +196,16 @@ def _spans(labels: Sequence[str]) -> list[tuple[int, int] | None]:
     if len(known) < len(labels) or any(b <= a for a, b in pairwise(known)):
         return told
     return [(step, step) for step in known]
+
+
+def _with_the_end(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> list[tuple[int, int] | None]:
+    """What labels stand for, with a last one that is the run's end (`final`, `ep1-end`) as far behind as two before."""
+    steps = [span[1] for span in told if span is not None]
+    is_end = told[-1] is None and not _END.isdisjoint(re.findall(r"[a-z]+", labels[-1][:_LONGEST].lower()))
+    if not is_end or len(steps) < 2 or len(steps) < len(told) - 2 or steps[-1] <= steps[-2]:
+        return list(told)
+    behind = 2 * steps[-1] - steps[-2]
+    return [*told[:-1], (behind, behind)]
 
 
 def _is_later(span: tuple[int, int] | None) -> bool:
@@ -391,6 +406,8 @@ class WrittenTable:
         No rows where the table has no metric.
         """
         first, *body = _parted(self.rows)
+        first = _without_one_step(first)
+        body = _ends_joined(body, is_known) if len(first) == 2 else body
         header = [_counted(_named(cell), [row[place] for row in body]) for place, cell in enumerate(first)]
         across = [place for place, name in enumerate(header) if is_known(name)]
         down = [place for place, row in enumerate(body) if is_known(_named(row[0]))]
@@ -472,6 +489,26 @@ def _parted(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     header, *body = rows
     columns = [_parts_of_column(name, [row[place] for row in body]) for place, name in enumerate(header)]
     return [[cell for column in columns for cell in column[line]] for line in range(len(rows))]
+
+
+def _without_one_step(names: Sequence[str]) -> list[str]:
+    """The names without the step that all of them say which say any: `format at step 300`."""
+    said = {match[1] for name in names if (match := _AT_ONE_STEP.search(name[:_LONGEST])) is not None}
+    return [_AT_ONE_STEP.sub("", name) if len(said) == 1 else name for name in names]
+
+
+def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> list[list[str]]:
+    """Rows of a name and a value; those of a metric's start and end (`reward, early`, `reward, later`) as one."""
+    ends: dict[str, dict[bool, int]] = {}
+    for place, row in enumerate(body):
+        for which, words in ((False, _FIRST_WORDS), (True, _LAST_WORDS)):
+            name = " ".join(words.sub(" ", row[0][:_LONGEST]).replace(",", " ").split()).strip("()[] ")
+            if words.search(row[0][:_LONGEST]) is not None and is_known(_named(name)):
+                ends.setdefault(name, {}).setdefault(which, place)
+    pairs = {places[False]: (name, places[True]) for name, places in ends.items() if len(places) == 2}
+    joined = {place: [name, f"{body[place][1]} -> {body[last][1]}"] for place, (name, last) in pairs.items()}
+    gone = {last for _, last in pairs.values()}
+    return [joined.get(place, row) for place, row in enumerate(body) if place not in gone]
 
 
 def _parts_of_column(name: str, cells: Sequence[str]) -> list[list[str]]:

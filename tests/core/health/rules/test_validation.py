@@ -294,6 +294,24 @@ def test_a_reward_that_parts_from_what_it_stands_for(case: Case, confidence: str
     assert [(one.id, one.confidence) for one in findings] == ([("reward-hacking", confidence)] if confidence else [])
 
 
+@pytest.mark.parametrize(
+    ("hacked", "is_said"),
+    [
+        ([0.0, 0.0, 0.2, 0.5], True),
+        ([0.0, 0.0, 0.02, 0.04], False),  # few of a share
+        ([0.0, 3.0, 20.0, 47.0], True),  # counted
+        ([0.0, 2.0, 0.0, 0.0], False),
+        ([0.6, 0.4, 0.2, 0.1], False),  # found less and less
+        ([0.6, 0.5, 0.5, 0.4], True),
+        ([-1.0, 0.5, 0.5, 0.5], False),  # no count
+        ([], False),
+    ],
+)
+def test_hacks_that_the_log_counts(hacked: list[float], is_said: bool) -> None:
+    case = Case(rows=[{"step": i, "reward/mean": 0.5, "reward/hacked": value} for i, value in enumerate(hacked, 1)])
+    assert [one.id for one in reward_hacking(case)] == ["reward-hacking"] * is_said
+
+
 def test_from_where_on_it_is_no_longer_what_is_meant() -> None:
     (finding,) = reward_hacking(with_truth(RISES, HUMP))
     assert finding.evidence["first_step"] == HUMP.index(max(HUMP)) + 2

@@ -123,6 +123,12 @@ def test_a_step_that_has_such_a_word_is_one(line: str, tmp_path: Path) -> None:
         "[response] Sure! step=4 is where reward=10 is paid, loss = 0.5",
         "Question: what is reward: 7 and kl: 3?",
         "Assistant: the reward = 12, kl = 5",
+        "  Turn 0: `ls -l` -> reward=+0.20",
+        "  Gen 12: Reward= 0.116 | M: e7e6",
+        "  Rollout 3/12: reward=1, answer='x'",
+        "[SAMPLE  ] reward=0.9  expected=51",
+        "rollout q='What is 9 + 3?', a='12', returns=1.02, size=0",
+        "  [-] reward=-1.0",  # no word says so: it stands behind the step's own
     ],
 )
 def test_one_completion_is_no_step(example: str, tmp_path: Path) -> None:
@@ -155,6 +161,45 @@ def test_evaluations_number_no_rows_that_have_no_number(tmp_path: Path) -> None:
     found = rows_of(tmp_path, rows)
     assert told(found) == [(at, at / 10) for at in range(1, 7)]
     assert told(found, "eval/reward") == [(2, 0.5), (4, 0.5), (6, 0.5)]
+
+
+def test_many_samples_stand_behind_a_mean(tmp_path: Path) -> None:
+    samples = "".join(f"  [-] reward=-0.{at}\n" for at in range(1, 5))
+    means = "".join(f"step {at}  loss=0.1  reward_mean=0.{at}\n{samples}" for at in range(1, 4))
+    assert told(rows_of(tmp_path, means)) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+def test_few_lines_of_steps_do_not_outvote_rows_without(tmp_path: Path) -> None:
+    rows = "".join(f"reward=0.{at} kl=0.01\n" for at in range(1, 10))
+    text = "".join(f"step {at} reward=0.5\n{rows}" for at in (10, 20, 30))
+    assert len(rows_of(tmp_path, text)) == 30
+
+
+def test_what_updates_tell_is_their_steps_mean(tmp_path: Path) -> None:
+    """tiny-grpo: a line of each rollout, the step's returns, and a line of each update."""
+    step = (
+        "rollout q='What is 9 + 3?', a='12', returns=1.02, replay_buffer_size=0\n"
+        "returns of step {0}: {0}.37\n{0}: kl= 0.0{0}0, grad_norm= 0.4\n{0}: kl= 0.0{0}4, grad_norm= 0.2\n"
+    )
+    rows = rows_of(tmp_path, "found 12 prompts\n" + "".join(step.format(at) for at in range(1, 5)))
+    assert told(rows) == [(at, pytest.approx(at + 0.37)) for at in range(1, 5)]
+    assert told(rows, "kl") == [(at, pytest.approx(at / 100 + 0.002)) for at in range(1, 5)]
+    assert [row["grad_norm"] for row in rows] == [pytest.approx(0.3)] * 4
+    above = "".join(f"kl=0.0{at}0\nkl=0.0{at}4\nstep {at} reward=0.{at}\n" for at in range(1, 5))
+    assert told(rows_of(tmp_path, above), "kl") == [(at, pytest.approx(at / 100 + 0.002)) for at in range(1, 5)]
+
+
+def test_a_padded_number_is_a_steps(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "".join(f"[grpo] step {at:4d} reward=0.5 kl=0.01\n" for at in (8, 10, 12, 1000)))
+    assert [row["step"] for row in rows] == [8, 10, 12, 1000]
+
+
+def test_a_sentence_beside_a_table_of_runs_is_no_run(tmp_path: Path) -> None:
+    table = "| Model | Mean reward | KL |\n|---|---|---|\n| ours | 0.7 | 0.1 |\n"
+    (row,) = rows_of(tmp_path, f"reward: 0.2 for an answer in JSON.\n\n{table}")
+    assert row["reward/mean"] == 0.7
+    rows = rows_of(tmp_path, "".join(STEP.format(at) for at in range(1, 4)) + f"\n{table}")
+    assert told(rows) == [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 
 def test_an_example_ends_where_a_step_is_told(tmp_path: Path) -> None:

@@ -114,6 +114,12 @@ def test_numbers_that_code_calls_by_a_name_are_looked_up() -> None:
         ("all of it at G=8 again", {}),
         ("G=2,048 lr=1e-6", {}),
         ("it says `lr=1e-6 and more", {}),
+        ("Config: group_size=8 lr=1e-06 beta=0.01 max_steps=300 val_batch_size=32",
+         {"num_generations": 8, "learning_rate": 1e-6, "beta": 0.01, "max_steps": 300}),
+        ("[2026-04-23 00:12:34] 配置: num_questions=16, samples_per_question=8", {"num_generations": 8}),
+        ("Training args: {'lr': 1e-06, 'group_size': 8, 'clip_eps': 0.2}",
+         {"num_generations": 8, "learning_rate": 1e-6, "epsilon": 0.2}),
+        ("judge config: temperature=0.2 lr=1e-6", {}),
     ],
 )  # fmt: skip
 def test_what_a_line_of_a_head_lists(text: str, settings: dict[str, Any]) -> None:

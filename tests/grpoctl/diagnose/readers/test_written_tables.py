@@ -382,6 +382,34 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
             {"step": 40, "eval/slices/accuracy": 0.5, "eval/reward": 0.5},
         ],
     ),
+    "an end without a number": (
+        "| Step | Eval acc | β |\n|---|---|---|\n| 30 | 0.96 | 0.1 |\n| 40 | 0.99 | 0.2 |\n| ep1-end | 0.54 | 5 |\n",
+        [
+            {"step": at, "eval/slices/accuracy": score, "eval/reward": score, "beta": beta}
+            for at, score, beta in ((30, 0.96, 0.1), (40, 0.99, 0.2), (50, 0.54, 5))
+        ],
+    ),
+    "a best one behind checkpoints is no end": (
+        "| Step | reward | KL |\n|---|---|---|\n| 30 | 0.5 | 0.1 |\n| 40 | 0.6 | 0.2 |\n| best | 0.9 | 5 |\n",
+        [{"step": 30, "reward/mean": 0.5, "kl": 0.1}, {"step": 40, "reward/mean": 0.6, "kl": 0.2}],
+    ),
+    "the ends of a metric as two rows": (
+        "| | value |\n|---|---|\n| loss | 0.5 |\n| reward, early | about -0.5 |\n| reward, later | -0.3 |\n",
+        [{"step": 1, "loss": 0.5, "reward/mean": -0.5}, {"step": 2, "loss": 0.5, "reward/mean": -0.3}],
+    ),
+    "the start of one metric and the end of another": (
+        "| | value |\n|---|---|\n| KL | 0.5 |\n| initial reward | 0.3 |\n| final loss | 0.2 |\n",
+        [{"step": 1, "kl": 0.5, "loss": 0.2, "reward/mean": 0.3}],
+    ),
+    "columns at one step": (
+        "| Model | Format at step 300 | Mean reward |\n|---|---|---|\n| ours, full fine-tune | 100.0% | 1.2 |\n",
+        [{"step": 1, "rewards/format": 1.0, "reward/mean": 1.2}],
+    ),
+    "two tables of a start and an end": (
+        "| Metric | Before | After |\n|---|---|---|\n| reward | 0.1 | 0.7 |\n\n"
+        "| Metric | Before | After |\n|---|---|---|\n| KL | 0 | 0.5 |\n",
+        [{"step": 1, "reward/mean": 0.1, "kl": 0.0}, {"step": 2, "reward/mean": 0.7, "kl": 0.5}],
+    ),
     "the same table twice: the longer one": (
         "| step | reward |\n|---|---|\n| 1 | 0.9 |\n\nmore\n\n| step | reward |\n|---|---|\n| 1 | 0.1 |\n| 2 | 0.2 |\n",
         [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.2}],
