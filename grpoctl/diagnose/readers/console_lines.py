@@ -22,7 +22,7 @@ from core.text import harmless
 from grpoctl.diagnose.readers.base import Unread
 from grpoctl.diagnose.readers.joined_lines import JoinedLines
 from grpoctl.diagnose.readers.logged import Logged
-from grpoctl.diagnose.readers.metric_names import STEPS, is_aside, name_of, run_named, split_named
+from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, is_aside, name_of, run_named, split_named
 from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.outline import Outline
 from grpoctl.diagnose.readers.respelled import NUMBER, respelled, unwrapped
@@ -137,6 +137,7 @@ _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,8}")  # what a small number may be in s
 _CELL = re.compile(rf"\s*(?:{NUMBER})\s*")
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
 # Of a dictionary, beside metrics.
+_LABELS = RUNS.union(STEPS, ("checkpoint", "ckpt"))  # of rows
 _KEPT = frozenset({*STEPS, "epoch", "num_tokens", "train_runtime", "train_steps_per_second"})
 _ROUNDED = ("0.00", "0.000", "0.0000")
 _SMALL = ("learning_rate", "grad_norm", "beta")
@@ -147,7 +148,7 @@ _LONGEST_JOINED = 2000  # characters of a line that may go on
 _SHORT = 200  # characters of a line that numbers a step and says no more
 _SHOWN = 120  # characters of a line that was not understood
 _OFTEN = re.compile(
-    r"step|iter|epoch|reward|score|loss|kl\b|acc|checkpoint|pass@", re.IGNORECASE
+    r"step|iter|epoch|reward|score|loss|kl\b|acc|checkpoint|pass@|(?:mean|avg)(?:@|-of-)", re.IGNORECASE
 )  # a header has one of them
 _ABOVE = 4  # lines that a table's title stands above its header, at most
 _MOST_COLUMNS = 2000
@@ -448,7 +449,7 @@ class LineParser:
         if len(cells) < 2 or any("=" in cell or _CELL.fullmatch(cell) for cell in cells):
             return None
         names = [re.sub(r"\s*/\s*", "/", cell.strip().strip("*`")) for cell in cells]
-        known = [name for name in names if self._is_known(name) or name.lower() in STEPS]
+        known = [name for name in names if self._is_known(name) or name.lower() in _LABELS]
         metrics = [name for name in known if self._is_known(name)]
         if len(known) < 2 or not metrics:
             return None

@@ -264,9 +264,16 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
     entries = [entry for rows in kept for entry in rows]
     if len(kept) > 1 and _are_beside_each_other(kept):
         entries = [entry for beside in zip(*kept, strict=True) for entry in beside]
-    elif len(kept) > 1 and all(entry.step is not None for entry in entries):
+    elif all(entry.step is not None for entry in entries) and (len(kept) > 1 or _are_checkpoints(entries)):
         entries.sort(key=lambda entry: entry.step or 0)
     return _joined(entries)
+
+
+def _are_checkpoints(rows: Sequence[Logged]) -> bool:
+    """Whether rows are each of a step of its own, in no order of steps: the best one first, say."""
+    steps = [row.step or 0 for row in rows]
+    turns = len({a < b for a, b in pairwise(steps)}) > 1
+    return turns and len(set(steps)) == len(steps)
 
 
 def _are_beside_each_other(tables: Sequence[list[Logged]]) -> bool:

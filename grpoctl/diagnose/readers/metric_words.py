@@ -15,6 +15,7 @@ _REMARK = re.compile(r"[(\[{（]([^()\[\]{}（）]*)[)\]}）]")
 _WORD = re.compile(r"[a-z]+\d+[a-z]*|[a-z]+@?|@|\d+|%|[Δδ]|[^\W\d_a-z]+")
 _COUNTED = re.compile(r"\b(tokens|toks?) ?/ ?(completion|response|sample|rollout|answer)s?\b", re.IGNORECASE)
 _AT_TEMPERATURE = re.compile(r"@\s*(?:t|temp|temperature)\s*=?\s*\d+(?:\.\d+)?", re.IGNORECASE)  # `exact @ t0.7`
+_AT_K = re.compile(r"\b(pass|avg|mean|maj)(?:@k\b|-of-k\b)", re.IGNORECASE)  # of so many samples: pass@k, mean-of-k
 _NO_NAME = re.compile(r"[/\u2212=+]| [-\u2013] ")  # a ratio or a difference of two
 _DECIMAL = re.compile(r"\s[-+]?\d*\.\d+\s*%?\s*\Z")  # `eval reward 0.5`
 _VALUED = re.compile(r"\s[-+]?\d")  # `reward 0.12`: a name with its value
@@ -108,7 +109,7 @@ _MEANS: dict[frozenset[str], str] = {
         "reward/max": ("reward max",),
         "reward/min": ("reward min",),
         "rewards/accuracy": ("accuracy", "accuracy share", "accuracy reward", "accuracy response", "exact match",
-                             "exact match share", "exact", "exact share"),
+                             "exact match share", "exact", "exact share", "exact reward"),
         "rewards/format": ("format", "format share", "format reward", "format accuracy"),
         "kl": ("kl", "kl sft", "kl base", "kl init", "kl divergence", "kl loss", "kl penalty"),
         "sampler/kl": ("mismatch kl", "kl mismatch", "response kl error", "sampler kl", "vllm kl", "inference kl"),
@@ -216,6 +217,7 @@ def metric_by_words(name: str) -> str | None:
     of_trained = path[0] == "reward" and path[-1] in _SETS  # reward/math: where prompts of several sets are trained on
     if len(name) > _LONGEST or _DECIMAL.search(name) or of_trained:
         return None
+    name = _AT_K.sub(r"\1@1", name)
     plain = _AT_TEMPERATURE.sub(" ", _COUNTED.sub("response tokens", _MARKS.sub(" ", name)))
     if len(path) > 1 and path[-1] in _MEANS_OF:  # Score/mean
         return metric_by_words("/".join(name.strip().split("/")[:-1]))

@@ -54,6 +54,9 @@ _STEP_RANGE = re.compile(
 _AT_ONE_STEP = re.compile(r"\s+(?:at|@|after) (?:step|iter(?:ation)?)s? (\d{1,9})\s*\Z", re.IGNORECASE)
 _FIRST_WORDS = re.compile(r"\b(?:initial|starting|at start|start|early|first|before|baseline)\b", re.IGNORECASE)
 _LAST_WORDS = re.compile(r"\b(?:final|at end|end|late|later|last|after)\b", re.IGNORECASE)
+_TRAINED_ON = re.compile(
+    r"(?:rl|train(?:ing|ed)?|seen)[ _](?:rows|samples|examples|prompts|problems|episodes|tasks)", re.I
+)
 _END = frozenset({"end", "final", "last"})
 _BEFORE = frozenset({"baseline", "base", "base model", "init", "initial", "before", "start", "before training", "sft"})
 _STAGES = _BEFORE | {
@@ -478,7 +481,18 @@ def _label_column(header: Sequence[str], body: Sequence[Sequence[str]]) -> int |
         labels = [row[place] for row in body]
         if any(_spans(labels)) or _are_epochs(header[place], labels) or all(map(is_stage, labels)):
             return place
-    return places[0] if places else None
+    counting = _counting_column(header, body)
+    return counting if counting is not None else places[0] if places else None
+
+
+def _counting_column(header: Sequence[str], body: Sequence[Sequence[str]]) -> int | None:
+    """The column that counts what was trained on so far (`RL rows`: 0, 128, 512), if any does."""
+    for place, name in enumerate(header):
+        if _TRAINED_ON.fullmatch(name.strip()) is not None and len(body) > 2:
+            counts = [_one(_plain(row[place])) for row in body]
+            if all(a is not None and b is not None and a < b for a, b in pairwise(counts)):
+                return place
+    return None
 
 
 def _parted(rows: Sequence[Sequence[str]]) -> list[list[str]]:

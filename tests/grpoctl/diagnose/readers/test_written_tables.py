@@ -410,6 +410,24 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "| Metric | Before | After |\n|---|---|---|\n| KL | 0 | 0.5 |\n",
         [{"step": 1, "reward/mean": 0.1, "kl": 0.0}, {"step": 2, "reward/mean": 0.7, "kl": 0.5}],
     ),
+    "checkpoints, the best first": (
+        "arm       tasks    k  mean-of-k  median km\n------------\nckpt175     200  4.0     0.5095       1035\n"
+        "ckpt50      200  4.0     0.5014       1163\nbase        200 32.0     0.4768       1272\n"
+        "ckpt300     200  4.0     0.4587       1582\n",
+        [
+            {"step": step, "eval/slices/accuracy": score, "eval/reward": score}
+            for step, score in ((0, 0.4768), (50, 0.5014), (175, 0.5095), (300, 0.4587))
+        ],
+    ),
+    "stages by what was trained on": (
+        "| checkpoint | RL rows | answer | avg_reward |\n|---|---:|---:|---:|\n| sft_v13 | 0 | 0.95 | 2.54 |\n"
+        "| v13_stage1 | 128 | 0.96 | 2.55 |\n| v13_stage2 | 512 | 0.96 | 2.56 |\n",
+        [
+            {"step": 1, "reward/mean": 2.54},
+            {"step": 128, "reward/mean": 2.55},
+            {"step": 512, "reward/mean": 2.56},
+        ],
+    ),
     "the same table twice: the longer one": (
         "| step | reward |\n|---|---|\n| 1 | 0.9 |\n\nmore\n\n| step | reward |\n|---|---|\n| 1 | 0.1 |\n| 2 | 0.2 |\n",
         [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.2}],
