@@ -282,10 +282,14 @@ def _of_run(log: _Log, form: Form, asked: str | None) -> tuple[list[Logged], lis
     """The rows of a run, by default the first, the names of all, and a note on rows of none; all and [] of one run.
 
     Of tables the parser has chosen already. Several runs of dictionaries: nearly all name theirs and its step, and
-    those of several are of one step.
+    those of several are of one step. Lines of several runs tell the same metrics behind a tag each, too.
     """
     logged = log.logged[form]
-    if form != "dictionary":
+    if form == "pairs":
+        tagged = [entry for entry in logged if has_reward(tuple(entry.cells))]
+        names = {frozenset(entry.cells) for entry in tagged}
+        logged = tagged if len(names) == 1 and len({entry.run for entry in tagged}) > 1 else logged
+    if form not in ("dictionary", "pairs") or logged is log.logged["pairs"]:
         return logged, log.parser.runs, []
     steps: dict[str, list[int]] = {}
     for entry in logged:
@@ -293,9 +297,9 @@ def _of_run(log: _Log, form: Form, asked: str | None) -> tuple[list[Logged], lis
             steps.setdefault(entry.run, []).append(entry.step)
     left = len(logged) - sum(map(len, steps.values()))
     if left > _OF_NONE * len(logged) or not are_runs(steps):
-        return logged, [], []
+        return log.logged[form], [], []
     run = asked or next(iter(steps))
-    notes = [f"{left} dictionaries that name no run or no step are left out"] if left else []
+    notes = [f"{left} {_WORDS[form]} that name no run or no step are left out"] if left else []
     return [entry for entry in logged if entry.run == run and entry.step is not None], list(steps), notes
 
 

@@ -132,6 +132,11 @@ _OF_ONE = re.compile(  # of several that are printed: `Example 1 (Reward: 1.0)`,
     r"|^\s*\d+\.\s+\S+\s{2,}",
     re.IGNORECASE,
 )
+_TAGGED = re.compile(  # [high_lr] Step 3/30 | reward=0.4: of several runs in one terminal
+    r"\s*\[(?![^\]]*(?:rank|worker|gpu|proc|node|replica|shard|actor|learner))([A-Za-z][\w.-]{0,40})\]\s+"
+    r"(?:step|iter|update|epoch|round)",
+    re.IGNORECASE,
+)
 _NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  # of a run, and no step's
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,8}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{NUMBER})\s*")
@@ -533,9 +538,11 @@ class LineParser:
             drawn = step is None and _BAR.search(text) is not None
             self._in_example = self._in_example and (step is None or not known)
             single = self._in_example or (step is None and _OF_ONE.search(text) is not None)
+            tag = _TAGGED.match(begins) if known and step is not None else None
             yield Logged(
-                line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn, single=single
-            )
+                line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn, single=single,
+                run=tag[1] if tag is not None else "",
+            )  # fmt: skip
         elif len(text) < _SHORT:
             self._epoch = _epoch_in(text) or self._epoch
         if not known and len(named) > 1:

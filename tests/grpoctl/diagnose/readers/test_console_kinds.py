@@ -202,6 +202,23 @@ def test_a_sentence_beside_a_table_of_runs_is_no_run(tmp_path: Path) -> None:
     assert told(rows) == [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 
+def test_lines_of_several_runs_are_told_apart_by_their_tags(tmp_path: Path) -> None:
+    line = "[{run}] Step {at}/9 | loss=0.1 | reward=0.{reward}\n"
+    lines = [
+        line.format(run=run, at=at, reward=at if run == "base_lr" else 9 - at)
+        for at in range(1, 8)
+        for run in ("base_lr", "high_lr")
+    ]
+    reading = read(tmp_path, "".join(lines))
+    assert [one.run for one in (reading, *reading.further)] == ["base_lr", "high_lr"]
+    assert told(list(reading.case.rows)) == [(at, at / 10) for at in range(1, 8)]
+    for first, second in (("train", "eval"), ("rank0", "rank1"), ("policy", "policy")):  # a split, processes, one run
+        text = "".join(lines).replace("base_lr", first).replace("high_lr", second)
+        assert read(tmp_path, text).further == ()
+    parts = "".join(line.replace("loss=0.1", "kl=0.1") if "high" in line else line for line in lines)
+    assert read(tmp_path, parts).further == ()  # each tells something else of one run
+
+
 def test_an_example_ends_where_a_step_is_told(tmp_path: Path) -> None:
     text = STEP.format(1) + STEP.format(2) + "=== Example generation ===\ntext\n" + STEP.format(3) + STEP.format(4)
     assert len(rows_of(tmp_path, text)) == 4
