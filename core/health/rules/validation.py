@@ -268,7 +268,7 @@ def reward_hacking(case: Case) -> Sequence[Finding]:
     (p < 0.001) and the true one does not (less than two standard errors, and a tenth of what the reward gained; with
     two standard errors on top, less than half of it). Of three to seven rows: each reward above the one before, each
     true one below. And a detector's own count (`reward/hacked`, a share or how many): in the last third a twentieth, or
-    one completion, and no less than half of what it was in the first.
+    one completion a row (of a count that never falls: more), and no less than half of what it was in the first.
 
     Confounder: two trends of one run also have other causes (prompts that change); the samples decide.
 
@@ -326,6 +326,7 @@ def or_gamed(found: Sequence[Finding]) -> Sequence[Finding]:
 HOME, FAR, LASTING = 0.05, 0.5, 3  # nats a token, at the first row and on each of the last three
 LINE, FEWEST = 8, 3  # rows for a line; and for an order
 FLAT, SHARE = 2.0, 0.1  # standard errors, and of what the reward gained: less is no rise of the true one
+BEST = 0.9  # of a share
 MOST = 0.5  # of what the reward gained: where the true one may have gained so much within its error, it is too noisy
 
 
@@ -345,7 +346,8 @@ def _parted_from_the_truth(case: Case) -> Sequence[Finding]:
             continue
         fell = line.z < 0 and chance_above(-line.z) < SIGNIFICANT
         most = line.slope + FLAT * line.se  # that it may have gained
-        stood = part is rows and line.z < FLAT and line.slope < SHARE * up.slope and most < MOST * up.slope
+        best = min(true) >= 0 and max(true) <= 1 and fmean(true) >= BEST  # nothing is left to gain
+        stood = part is rows and not best and line.z < FLAT and line.slope < SHARE * up.slope and most < MOST * up.slope
         if fell or stood:
             return (_gamed(part, "moderate"),)
     return ()
@@ -358,10 +360,12 @@ CURED = 0.5  # of what it was: a detector that finds less and less
 def _counted_hacks(case: Case) -> Sequence[Finding]:
     """The warning where a detector in the log finds completions that game the reward; see `reward-hacking`."""
     values = values_of(case.stage_rows, "reward/hacked")
+    share = any(0 < value < 1 for value in values) and max(values, default=0.0) <= 1
+    if not share and all(b >= a for a, b in pairwise(values)):  # a count of all so far, or one that grows
+        values = [b - a for a, b in pairwise(values)]
     if not values or min(values) < 0:
         return ()
     was, now = thirds(values)
-    share = max(values) <= 1
     if now < (GAMED if share else 1.0) or now < CURED * was:
         return ()
     told = [f"{value:.0%} of the completions" if share else f"{value:.3g} completions a row" for value in (was, now)]

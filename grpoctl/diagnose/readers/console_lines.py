@@ -21,7 +21,7 @@ from typing import Any
 from core.text import harmless
 from grpoctl.diagnose.readers.base import Unread
 from grpoctl.diagnose.readers.joined_lines import JoinedLines
-from grpoctl.diagnose.readers.logged import Logged
+from grpoctl.diagnose.readers.logged import Logged, tells_a_mean, tells_a_score
 from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, is_aside, name_of, run_named, split_named
 from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.outline import Outline
@@ -89,10 +89,12 @@ _FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters
 _HAS_ARROW = re.compile(r"\d\**\s*(?:->|→|=>|⇒)")
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
 _STEP_WORD = re.compile(
-    r"\b(?:global[ _])?(?:step|iter(?:ation)?|update|episode|batch)\b"
-    r"s?[ _]?(?:#|no\.?)?\s?[:=]?\s{0,8}\[?\s{0,8}(?:\d{1,9}\s?(?:-|–|to)\s?)?(\d{1,9})\b(?![.%\d])",
+    r"(?<!/)(?<!per )\b(?:global[ _])?(?:step|iter(?:ation)?|update|episode|batch)\b"
+    r"s?[ _]?(?:#|no\.?)?\s?[:=]?(?:\s?|(?:(?<=step)|(?<=iter)|(?<=[:=]))\s{2,8})(?:\[\s{0,8})?"
+    r"(?:\d{1,9}\s?(?:-|–|to)\s?)?(\d{1,9})\b(?![.%\d])",
     re.IGNORECASE,
 )
+_AT_PLACE = re.compile(r"\b(?:at|after|of|in|@)\s(?:step|iter(?:ation)?|epoch)s?\Z", re.IGNORECASE)
 _GLUED_STEP = re.compile(r"[@\[(](?:global_)?step_?(\d{1,9})[\])]", re.IGNORECASE)  # [diagnosis@step5]
 _STEPS_APART = re.compile(
     r"\bsteps?\s?\d+\s?(?:->|→|=>|to)|\b(?:by|over|after|within|in|at) (?:the )?[\w ]{0,12}\bstep", re.I
@@ -137,7 +139,9 @@ _TAGGED = re.compile(  # [high_lr] Step 3/30 | reward=0.4: of several runs in on
     r"(?:step|iter|update|epoch|round)",
     re.IGNORECASE,
 )
-_NEXT_TO_BEST = frozenset({"best", "max", "highest", "peak", "record", "top"})  # of a run, and no step's
+_NEXT_TO_BEST = frozenset({  # of a run, and no step's; seconds per step
+    "best", "max", "highest", "peak", "record", "top", "per",
+})  # fmt: skip
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,8}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{NUMBER})\s*")
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
@@ -203,7 +207,7 @@ class LineParser:
         self.unknown: set[str] = set()  # names beside known metrics that are none
         self.unread: dict[tuple[str, ...], Unread] = {}
         self.first_line: int | None = None  # the first with a metric
-        self._said = 0  # lines with metrics and no step
+        self._said = 0  # metrics in lines without a step
         self._has_steps = False  # rows of tables, dictionaries, or lines of steps
         self.rounded: set[str] = set()  # names with a 0 that may be a small number, rounded
         self.told_twice: set[str] = set()  # names of which two courses are told that differ
@@ -531,13 +535,14 @@ class LineParser:
             self._titled = number, step
         if known or (step is not None and len(text) < _SHORT):
             self.first_line = self.first_line or (number if known else None)
-            self._said += bool(known) and step is None
+            self._said += len(known) if step is None else 0
             self._has_steps = self._has_steps or (bool(known) and step is not None)
             self._note_unknown(name for name in named if known and name not in known)
             at = self._epoch_at(text, step)
             drawn = step is None and _BAR.search(text) is not None
             self._in_example = self._in_example and (step is None or not known)
-            single = self._in_example or (step is None and _OF_ONE.search(text) is not None)
+            of_one = step is None and _OF_ONE.search(text) is not None
+            single = self._in_example or (of_one and tells_a_score(tuple(known)) and not tells_a_mean(known))
             tag = _TAGGED.match(begins) if known and step is not None else None
             yield Logged(
                 line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn, single=single,
@@ -819,7 +824,7 @@ def without_prefix(text: str) -> str:
 
 def _is_at_a_place(words: str) -> bool:
     """Whether the number behind the words is a step's: `format at step 300`."""
-    return " " in words and words.rpartition(" ")[2].lower() in STEPS
+    return _AT_PLACE.search(words) is not None
 
 
 def _is_part(name: str) -> bool:

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import bisect
 import math
-import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, zip_longest
 
 from grpoctl.diagnose.readers.attempts import TIMED
 from grpoctl.diagnose.readers.base import TOO_SMALL
-from grpoctl.diagnose.readers.logged import Form, Logged, has_reward, is_held_out, only_of_evaluations
+from grpoctl.diagnose.readers.logged import (
+    Form,
+    Logged,
+    has_reward,
+    is_held_out,
+    only_of_evaluations,
+    tells_a_mean,
+    tells_a_score,
+)
 from grpoctl.diagnose.readers.metric_names import STEPS, name_of, translated
 
 _COUNTERS = ("step", "num_tokens")  # no two steps of a run have the same; `epoch` is rounded
@@ -71,16 +78,16 @@ def _without_examples(logged: list[Logged]) -> list[Logged]:
 def _without_unnumbered(logged: list[Logged]) -> list[Logged]:
     """The lines without rewards of no step, where lines of steps tell theirs: those are of single completions.
 
-    They stand behind a step's own reward and are no more than steps, or those of steps are means by their names and
-    they are not.
+    They tell nothing of an update (a KL, a loss), stand behind a step's own reward, and are no more than steps; or
+    those of steps are means by their names and they are not.
     """
     rewarded = [entry for entry in logged if has_reward(tuple(entry.cells)) and not entry.in_bar]
     of_steps = [entry for entry in rewarded if entry.step is not None]
     others = [entry for entry in rewarded if entry.step is None]
     steps = {entry.step for entry in of_steps}
-    if len(steps) < _ENOUGH or not others:
+    if len(steps) < _ENOUGH or not others or not all(tells_a_score(tuple(entry.cells)) for entry in others):
         return logged
-    if all(map(_tells_a_mean, of_steps)) and not any(map(_tells_a_mean, others)):
+    if all(tells_a_mean(entry.cells) for entry in of_steps) and not any(tells_a_mean(entry.cells) for entry in others):
         left_out = {id(entry) for entry in others}
     else:
         left_out = _behind_a_reward(logged) if len(others) <= len(steps) else set()
@@ -88,15 +95,19 @@ def _without_unnumbered(logged: list[Logged]) -> list[Logged]:
 
 
 def _behind_a_reward(logged: Sequence[Logged]) -> set[int]:
-    """The ids of those that have a reward and no step, where the step above them has its reward already."""
-    found: set[int] = set()
-    is_told = False
-    for entry in logged:
+    """The ids of those that have a reward and no step, where the step above them has its reward already.
+
+    None where most of them stand behind the last step: the log goes on without numbers there.
+    """
+    found: dict[int, int] = {}  # id -> its place
+    last, is_told = 0, False
+    for place, entry in enumerate(logged):
         rewarded = has_reward(tuple(entry.cells))
         if entry.step is None and rewarded and is_told and not entry.in_bar:
-            found.add(id(entry))
+            found[id(entry)] = place
+        last = last if entry.step is None else place
         is_told = rewarded or (is_told and entry.step is None)
-    return found
+    return set(found) if 2 * sum(place > last for place in found.values()) <= len(found) else set()
 
 
 def _with_updates(logged: list[Logged]) -> list[Logged]:
@@ -108,7 +119,7 @@ def _with_updates(logged: list[Logged]) -> list[Logged]:
     if len({logged[at].step for at in places}) < _ENOUGH:
         return logged
     updates = [at for at, one in enumerate(logged) if _is_of_an_update(one)]
-    behind = bool(updates) and updates[0] > places[0]
+    behind = sum(at > places[-1] for at in updates) >= sum(at < places[0] for at in updates)
     of_step: dict[int, list[int]] = {}
     for at in updates:
         before = bisect.bisect_right(places, at)
@@ -125,7 +136,7 @@ def _with_updates(logged: list[Logged]) -> list[Logged]:
     joined = {
         at: _with_more_of(logged[at], _mean_of_updates([logged[row] for row in rows])) for at, rows in of_step.items()
     }
-    gone = {at for rows in of_step.values() for at in rows}
+    gone = set(updates)  # of the run's other part, where an excerpt begins or ends among them
     return [joined.get(at, entry) for at, entry in enumerate(logged) if at not in gone]
 
 
@@ -148,12 +159,6 @@ def _mean_of_updates(rows: Sequence[Logged]) -> Logged:
         values = [value for row in rows if (value := row.cells.get(name)) is not None]
         cells[name] = math.fsum(values) / len(values) if values and all(map(math.isfinite, values)) else math.nan
     return rows[0]._replace(cells=cells)
-
-
-def _tells_a_mean(entry: Logged) -> bool:
-    """Whether the name of an entry's reward says that it is a mean."""
-    names = [name for name in entry.cells if name_of(name) == "reward/mean"]
-    return any(word in ("mean", "avg", "average") for name in names for word in re.split(r"[^a-z]+", name.lower()))
 
 
 def _without_redrawn(logged: list[Logged]) -> list[Logged]:
@@ -371,7 +376,7 @@ def _without_told_again(logged: list[Logged]) -> list[Logged]:
     """
     kept: list[Logged] = []
     pending: Logged | None = None  # of the entry that follows, where it tells the same
-    for entry, after in zip(logged, [*logged[1:], None], strict=True):
+    for entry, after in zip_longest(logged, logged[1:]):
         if entry.step is None and kept and _tells_the_same(entry, kept[-1]):
             kept[-1] = _with_more_of(kept[-1], entry)
         elif entry.step is None and after is not None and _tells_the_same(entry, after):

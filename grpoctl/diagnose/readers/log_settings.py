@@ -44,8 +44,9 @@ _OF_SOMETHING_ELSE = re.compile(  # than this run's training: what a line with s
 )
 _POSSIBLE = {"beta": (0.0, 1.0), "learning_rate": (0.0, 0.1), "num_generations": (2, 128)}  # said in passing
 _SAYS_SETTINGS = re.compile(  # a line that says what it lists: `Config: group_size=8 lr=1e-6`
-    r"(?:\[[\d:. TZ+-]{1,40}\]\s*)?\W*(?:\w+ ){0,2}?(?:config(?:uration)?|hyper-?param(?:eter)?s|hparams|settings|"
-    r"params|parameters|arg(?:ument)?s|配置|参数|超参数)\s*[:：\])]",
+    r"(?:\[[\d:. TZ+-]{1,40}\]\s*)?\W*(?:(?:the|my|our|training|train|trainer|grpo|ppo|rloo|dapo|rl|run|"
+    r"experiment|script|cli|parsed|using|full|final|resolved) ){0,2}(?:config(?:uration)?|"
+    r"hyper-?param(?:eter)?s|hparams|settings|params|parameters|arg(?:ument)?s|配置|参数|超参数)\s*[:：\])]",
     re.IGNORECASE,
 )
 _OF_METRICS = re.compile(r"reward|loss|step|iter|epoch|score|acc", re.IGNORECASE)
@@ -140,8 +141,11 @@ class LogSettings:
         if len(text) > _LONGEST_HEAD:
             return False
         if "{" in text and _SAYS_SETTINGS.match(text) is not None:  # args: {'lr': 1e-6, 'beta': 0.04}
-            for name, value in _ENTRY.findall(text):
-                self._take_plain(name, value)
+            entries = [(name, value) for name, value in _ENTRY.findall(text) if len(name) > 1]
+            fields = {_NAMES[word]: _value(value) for name, value in entries if (word := _named(name)) is not None}
+            if len(fields) > 1 and all(_is_possible(field, value) for field, value in fields.items()):
+                for name, value in entries:
+                    self._take_plain(name, value)
         listed = _listed_in(text)
         self._plain |= listed
         return bool(listed)

@@ -6,7 +6,8 @@ What is not here: how lines are read (console_lines), and which of them are one 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -14,6 +15,7 @@ from grpoctl.diagnose.readers.attempts import Cells
 from grpoctl.diagnose.readers.metric_names import name_of
 
 Form = Literal["dictionary", "verl", "table", "pairs", "stretches"]
+_OF_ONE_COMPLETION = frozenset({"reward/mean", "completions/length", "completions/valid"})
 SUMMARY = "train_runtime"  # in what a trainer prints at the end
 
 
@@ -62,6 +64,19 @@ def stands_behind(entry: Logged) -> bool:
 @lru_cache(maxsize=1000)
 def has_reward(names: tuple[str, ...]) -> bool:
     return "reward/mean" in map(name_of, names)
+
+
+@lru_cache(maxsize=1000)
+def tells_a_score(names: tuple[str, ...]) -> bool:
+    """Whether names are of what a completion earned and how long it is, and of no update."""
+    metrics = {name_of(name) or "" for name in names} - {"", "step"}
+    return all(metric in _OF_ONE_COMPLETION or metric.startswith("rewards/") for metric in metrics)
+
+
+def tells_a_mean(names: Iterable[str]) -> bool:
+    """Whether the name of a reward says that it is a mean."""
+    rewards = [name for name in names if name_of(name) == "reward/mean"]
+    return any(word in ("mean", "avg", "average") for name in rewards for word in re.split(r"[^a-z]+", name.lower()))
 
 
 def as_mapped(cells: Cells, mapped: Mapping[str, str]) -> Cells:

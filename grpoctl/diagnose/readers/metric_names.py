@@ -395,6 +395,11 @@ _ASIDE = re.compile(
     r"|critic/(returns|values|rewards|advantages|vf).*|actor/pg_clipfrac_lower|training/(epoch|.*)|response_length_non_aborted/.*|response/aborted_ratio|rollout_corr/.*|mismatch/.*"
     r"|.*\.py|.*(elapsed|remaining|runtime|seconds|per_second|throughput|time)(\(.*\))?|percentage|memory.*"
 )
+_HACKED = re.compile(  # not a part of the reward (`hack_reward`), nor percent, which would not be told from a count
+    r"(?:train/)?(?:reward[ _])?hack(?:s|ed|ing)?[ _](?:rate|share|fraction|frac|ratio)|(?:(?:n|num|reward)[ _])?hacks"
+    r"|reward[ _]hacking",
+    re.IGNORECASE,
+)
 _REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>[/_]mean|[/_]std)?")
 _VALIDATION = re.compile(
     r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@\d+|val/test_score/(?P<old>.+)|eval[_/](?P<first>.+)_pass@?1"
@@ -465,6 +470,8 @@ def _exact(theirs: str) -> str | None:
             return family
     if theirs == "R":
         return "reward/mean"  # a small r is LoRA's rank
+    if _HACKED.fullmatch(theirs.strip()) is not None:
+        return "reward/hacked"
     word = _joined(theirs)
     return _HOME_MADE.get(word) or _TRL.get(word)
 

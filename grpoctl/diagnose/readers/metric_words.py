@@ -19,7 +19,11 @@ _AT_K = re.compile(r"\b(pass|avg|mean|maj)(?:@k\b|-of-k\b)", re.IGNORECASE)  # o
 _NO_NAME = re.compile(r"[/\u2212=+]| [-\u2013] ")  # a ratio or a difference of two
 _DECIMAL = re.compile(r"\s[-+]?\d*\.\d+\s*%?\s*\Z")  # `eval reward 0.5`
 _VALUED = re.compile(r"\s[-+]?\d")  # `reward 0.12`: a name with its value
-_TASK_DONE = re.compile(r"\b(?:task|goal|mission)s?[ _](?:completion|completed|achievement)s?\b", re.IGNORECASE)
+_TASK_DONE = re.compile(
+    r"\b(?:task|goal|mission)s?[ _](?:completion|completed|achievement)s?"
+    r"(?=(?:[ _](?:rate|ratio|share|pct|percent)|\s?%)?\s*\Z)",
+    re.IGNORECASE,
+)
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CHINESE = {  # and Japanese, and German where it has letters of its own
     "Antwortlänge": " response length ", "Länge": " length ",
@@ -51,10 +55,12 @@ _HELD_OUT = frozenset({
     "validierung",
 })  # fmt: skip
 _SETS = frozenset({
-    "gsm8k", "gsm", "math", "math500", "aime", "aime24", "aime25", "amc", "amc23", "hmmt", "hmmt25", "mbpp",
-    "humaneval", "olympiad", "olympiadbench", "minerva", "livecodebench", "lcb", "gpqa", "mmlu", "bbh", "ifeval",
-    "hotpotqa", "2wiki", "2wikimultihopqa", "musique", "bamboogle", "nq", "triviaqa", "popqa", "simpleqa",
-    "truthfulqa", "swebench",
+    "gsm8k", "gsm", "math", "math500", "aime", "aime24", "aime25", "amc", "mbpp", "humaneval", "olympiad",
+    "minerva", "livecodebench",
+})  # fmt: skip
+_BENCHMARKS = frozenset({  # which are trained on as well: a name is of an evaluation where it is no more than that
+    "amc23", "hmmt", "hmmt25", "olympiadbench", "lcb", "gpqa", "mmlu", "bbh", "ifeval", "hotpotqa", "2wiki",
+    "2wikimultihopqa", "musique", "bamboogle", "nq", "triviaqa", "popqa", "simpleqa", "truthfulqa", "swebench",
 })  # fmt: skip
 _ASIDE = _SAYS_NOTHING | _HELD_OUT | _SETS
 _MEANS_OF = frozenset({"mean", "avg", "average"})
@@ -74,8 +80,7 @@ _SAME = {
     "solve": "accuracy", "win": "accuracy", "winrate": "accuracy", "em": "accuracy", "ndcg": "accuracy",
     "mrr": "accuracy", "resolve": "accuracy", "resolved": "accuracy", "solves": "accuracy", "proved": "accuracy",
     "proven": "accuracy", "parse": "parsed", "parseable": "parsed", "parsable": "parsed",
-    "hacks": "hack", "hacked": "hack", "hacking": "hack", "exploit": "hack", "exploits": "hack", "gaming": "hack",
-    "cheat": "hack", "cheating": "hack", "genuine": "honest", "legit": "honest", "legitimate": "honest",
+    "genuine": "honest", "legit": "honest", "legitimate": "honest",
     "kld": "kl", "ent": "entropy", "gradient": "grad", "grads": "grad", "gnorm": "gradnorm",
     "lengths": "length", "len": "length", "resp": "response", "responses": "response", "completions": "response",
     "res": "response",
@@ -100,12 +105,10 @@ _SAME = {
 _MEANS: dict[frozenset[str], str] = {
     frozenset(words.split()): metric
     for metric, names in {
-        "reward/mean": ("reward", "proxy", "proxy reward", "proxy rm", "proxy rm reward", "rm reward"),
+        "reward/mean": ("reward", "proxy", "proxy reward", "proxy rm", "proxy rm reward"),
         "reward/std": ("reward std",),
         "reward/true": ("gold reward", "gold", "true reward", "oracle reward", "oracle", "gold rm", "gold rm reward",
-                        "honest accuracy",
-                        "honest accuracy share", "honest share"),
-        "reward/hacked": ("hack", "hack share", "reward hack", "reward hack share"),
+                        "honest accuracy", "honest accuracy share"),
         "reward/max": ("reward max",),
         "reward/min": ("reward min",),
         "rewards/accuracy": ("accuracy", "accuracy share", "accuracy reward", "accuracy response", "exact match",
@@ -269,7 +272,7 @@ def may_be_no_reward(name: str) -> bool:
 
 def _of_words(text: str, *, path: bool = False) -> str | None:
     words = _words(text)
-    if (whole := "".join(_raw_words(text))) in _SETS:
+    if (whole := "".join(_raw_words(text))) in _BENCHMARKS:
         return f"eval/slices/{whole}"  # HotpotQA, 2Wiki
     left = frozenset(word for word in words if word not in _ASIDE and not word.isdigit() and word != "@")
     named = [word for word in words if word in _SETS]

@@ -35,8 +35,11 @@ _ONE_EACH = re.compile(  # avg_rewards: 0.4,0.8,0.6
     r"([-+]?\d*\.\d+(?:,\s?[-+]?\d*\.\d+){2,})(?![\d.,])"
 )
 _OF_A_STEP = re.compile(  # returns of step 12: 6.37
-    rf"\b([A-Za-z]\w{{0,30}}) (?:of|at|for|in) (step|iteration|epoch) (\d{{1,9}})\s?[:=]\s?(?={NUMBER})", re.IGNORECASE
+    rf"^\W*((?:(?:mean|avg|average) )?[A-Za-z]\w{{0,30}}) (?:of|at|for|in) (step|iteration|epoch) (\d{{1,9}})\s?[:=]"
+    rf"\s?(?={NUMBER})",
+    re.IGNORECASE,
 )
+_PLACE = re.compile(r"step|iter|epoch", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,]|\.\d*,)")  # 1,048,576
 _OVERLINED = re.compile(r"\b([A-Za-z])[\u0300-\u0305]")  # R̄
 _LETTERS = {"∇": "grad_norm", "π": "pg_loss"}  # before a value
@@ -63,7 +66,7 @@ def respelled(text: str) -> str:
     words = _ONE_EACH.sub(_told_by_mean_of_list, words) if "," in words else words
     words = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), words) if "," in words else words
     words = words if words.isascii() else _in_latin(words)
-    words = _OF_A_STEP.sub(r"\2 \3 \1: ", words) if words.count("step") + words.count("epoch") == 1 else words
+    words = _OF_A_STEP.sub(r"\2 \3 \1: ", words) if len(_PLACE.findall(words)) == 1 else words
     words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
     words = _MEAN_OF.sub(_told_by_words, words)
     words = _MEAN_AND_SD.sub(_told_by_mean, words) if "μ" in words else words

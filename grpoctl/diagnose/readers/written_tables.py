@@ -52,12 +52,19 @@ _STEP_RANGE = re.compile(
     rf"(?:{_STEP_WORDS}\s*)?{_COUNT}(?:\s*{_STEP_WORDS})?"
 )
 _AT_ONE_STEP = re.compile(r"\s+(?:at|@|after) (?:step|iter(?:ation)?)s? (\d{1,9})\s*\Z", re.IGNORECASE)
-_FIRST_WORDS = re.compile(r"\b(?:initial|starting|at start|start|early|first|before|baseline)\b", re.IGNORECASE)
-_LAST_WORDS = re.compile(r"\b(?:final|at end|end|late|later|last|after)\b", re.IGNORECASE)
+_LAST_WORDS = frozenset({"final", "end", "late", "later", "last"})
+_AN_END = re.compile(  # initial reward; reward, early; reward (final)
+    r"(?P<first>initial|starting|baseline|early|final|late)\s(?P<behind>.+)"
+    r"|(?P<before>.+?)(?:,\s*|\s*[(\[]\s*)(?:at\s)?(?P<last>initial|start|baseline|early|first|final|end|later?|last)[)\]]?",
+    re.IGNORECASE,
+)
 _TRAINED_ON = re.compile(
     r"(?:rl|train(?:ing|ed)?|seen)[ _](?:rows|samples|examples|prompts|problems|episodes|tasks)", re.I
 )
 _END = frozenset({"end", "final", "last"})
+_OF_AN_END = frozenset(
+    {"ep", "epoch", "step", "checkpoint", "ckpt", "run", "of", "training", "the", "model"}
+)  # its other words
 _BEFORE = frozenset({"baseline", "base", "base model", "init", "initial", "before", "start", "before training", "sft"})
 _STAGES = _BEFORE | {
     "first", "early", "begin", "beginning", "mid", "middle", "halfway", "late", "later", "last", "end", "ending",
@@ -204,7 +211,8 @@ def _spans(labels: Sequence[str]) -> list[tuple[int, int] | None]:
 def _with_the_end(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> list[tuple[int, int] | None]:
     """What labels stand for, with a last one that is the run's end (`final`, `ep1-end`) as far behind as two before."""
     steps = [span[1] for span in told if span is not None]
-    is_end = told[-1] is None and not _END.isdisjoint(re.findall(r"[a-z]+", labels[-1][:_LONGEST].lower()))
+    words = set(re.findall(r"[a-z]+", labels[-1][:_LONGEST].lower()))
+    is_end = told[-1] is None and not _END.isdisjoint(words) and words <= _END | _OF_AN_END
     if not is_end or len(steps) < 2 or len(steps) < len(told) - 2 or steps[-1] <= steps[-2]:
         return list(told)
     behind = 2 * steps[-1] - steps[-2]
@@ -515,10 +523,10 @@ def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> 
     """Rows of a name and a value; those of a metric's start and end (`reward, early`, `reward, later`) as one."""
     ends: dict[str, dict[bool, int]] = {}
     for place, row in enumerate(body):
-        for which, words in ((False, _FIRST_WORDS), (True, _LAST_WORDS)):
-            name = " ".join(words.sub(" ", row[0][:_LONGEST]).replace(",", " ").split()).strip("()[] ")
-            if words.search(row[0][:_LONGEST]) is not None and is_known(_named(name)):
-                ends.setdefault(name, {}).setdefault(which, place)
+        if (match := _AN_END.fullmatch(_named(row[0]))) is not None:
+            name, word = match["before"] or match["behind"], (match["first"] or match["last"]).lower()
+            if is_known(name):
+                ends.setdefault(name, {})[word in _LAST_WORDS] = place
     pairs = {places[False]: (name, places[True]) for name, places in ends.items() if len(places) == 2}
     joined = {place: [name, f"{body[place][1]} -> {body[last][1]}"] for place, (name, last) in pairs.items()}
     gone = {last for _, last in pairs.values()}

@@ -278,6 +278,7 @@ HUMP = [0.4 - 0.001 * (i - 15) ** 2 + WAVE[i] / 4 for i in range(40)]
         (with_truth(RISES, RISES[::-1]), "moderate"),
         (with_truth(RISES, [0.0] * 40), "moderate"),
         (with_truth(RISES, [72.0] * 40), None),  # a gold answer
+        (with_truth(RISES, [0.97 + value / 10 for value in WAVE]), None),  # nothing is left to gain
         (with_truth(RISES, [float(97 * i % 61) for i in range(40, 0, -1)]), None),  # gold answers
         (with_truth(RISES, [0.5 * value for value in RISES]), None),  # it rises with it
         (with_truth(HUMP, HUMP), None),  # both fall
@@ -301,6 +302,8 @@ def test_a_reward_that_parts_from_what_it_stands_for(case: Case, confidence: str
         ([0.0, 0.0, 0.02, 0.04], False),  # few of a share
         ([0.0, 3.0, 20.0, 47.0], True),  # counted
         ([0.0, 2.0, 0.0, 0.0], False),
+        ([0.0, 0.0, 0.0, 1.0, 0.0, 1.0], False),  # one in a while, and no share
+        ([0.0, 1.0, 2.0, 2.0, 2.0, 2.0], False),  # two in all
         ([0.6, 0.4, 0.2, 0.1], False),  # found less and less
         ([0.6, 0.5, 0.5, 0.4], True),
         ([-1.0, 0.5, 0.5, 0.5], False),  # no count

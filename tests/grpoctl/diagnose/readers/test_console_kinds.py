@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core.errors import GrpoError
 from core.health.finding import Row
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.registry import open_source
@@ -173,6 +174,74 @@ def test_few_lines_of_steps_do_not_outvote_rows_without(tmp_path: Path) -> None:
     rows = "".join(f"reward=0.{at} kl=0.01\n" for at in range(1, 10))
     text = "".join(f"step {at} reward=0.5\n{rows}" for at in (10, 20, 30))
     assert len(rows_of(tmp_path, text)) == 30
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{word} reward at step {at}: 0.0\nstep {at} | reward 0.{at} | kl 0.01",
+        "step {at} | reward 0.{at} | kl 0.01\n{word} reward at step {at}: 0.0",
+    ],
+)
+@pytest.mark.parametrize("word", ["Min", "Max", "Gold", "Eval", "Validation", "Target"])
+def test_another_reward_at_a_step_is_not_the_steps_mean(word: str, line: str, tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "".join(line.format(word=word, at=at) + "\n" for at in range(1, 6)))
+    assert told(rows) == [(at, at / 10) for at in range(1, 6)]
+
+
+@pytest.mark.parametrize("line", ["mean reward at Step {0}: 0.{0}", "Returns of step {0}: 0.{0}"])
+def test_what_a_step_earned_behind_its_name(line: str, tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "".join(line.format(at) + "\n" for at in range(1, 6)))
+    assert told(rows) == [(at, at / 10) for at in range(1, 6)]
+
+
+def test_lines_that_tell_of_updates_are_no_samples(tmp_path: Path) -> None:
+    rows = [f"reward=0.{at:02} kl=0.02 loss=0.11\n" for at in range(1, 61)]
+    text = "".join(row + (f"[step {at}] avg_reward=0.5\n" if at % 10 == 0 else "") for at, row in enumerate(rows, 1))
+    assert len(rows_of(tmp_path, text)) >= 60
+    both = "".join(f"[step {at}/8] avg reward: 0.{at}\n    reward: 0.{at} | kl: 0.01\n" for at in range(1, 9))
+    assert [(row["reward/mean"], row["kl"]) for row in rows_of(tmp_path, both)] == [
+        (at / 10, 0.01) for at in range(1, 9)
+    ]
+
+
+def test_a_log_that_goes_on_without_numbers_is_not_cut_off(tmp_path: Path) -> None:
+    text = "".join(f"step {at} reward 0.{at}\n" for at in range(1, 5)) + "resumed\n" + "reward: 0.5\n" * 4
+    assert len(rows_of(tmp_path, text)) == 8
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "reward=0.{0} kl=0.01 ms/step:    3999",
+        "reward 0.{0}  kl 0.01  batch     64  loss 0.1",
+        "reward 0.{0}  kl 0.01  sec per step:      1",
+        "kl 0.01 loss 0.3 reward per step 0.{0}",
+        "| kl 0.01 | mean reward per step 0.{0} |",
+        "Rollout {0}/12: mean_reward=0.{0} kl=0.01 loss=0.1",
+        "question='2+2' expected='4' reward=0.{0} kl=0.01",
+    ],
+)
+def test_rows_in_their_order(line: str, tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "".join(line.format(at) + "\n" for at in range(1, 9)))
+    assert told(rows) == [(at, at / 10) for at in range(1, 9)]
+
+
+def test_a_line_before_the_first_step_shifts_no_updates(tmp_path: Path) -> None:
+    steps = "".join(f"step {at} reward=0.{at}\nkl=0.0{at} loss=0.1\nkl=0.0{at} loss=0.1\n" for at in range(1, 9))
+    rows = rows_of(tmp_path, "response length: 512\n" + steps)
+    assert [(row["step"], row["reward/mean"], row["kl"]) for row in rows] == [
+        (at, at / 10, at / 100) for at in range(1, 9)
+    ]
+
+
+def test_columns_of_several_steps_are_no_crash(tmp_path: Path) -> None:
+    for text in (
+        "| Reward at step 1 | Reward at step 2 |\n|---|---|\n| 0.3 | 0.4 |\n",
+        "reward at step 1 | kl\n0.3 | 0.4\n",
+    ):
+        with pytest.raises(GrpoError):
+            rows_of(tmp_path, text)
 
 
 def test_what_updates_tell_is_their_steps_mean(tmp_path: Path) -> None:

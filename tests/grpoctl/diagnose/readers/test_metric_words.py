@@ -58,7 +58,6 @@ from grpoctl.diagnose.readers.metric_words import metric_by_words, part_by_words
         ("Honest solves", "reward/true"),
         ("gold RM score", "reward/true"),
         ("proxy RM", "reward/mean"),
-        ("hack rate", "reward/hacked"),
         ("Parse rate", "completions/valid"),
         ("valid JSON %", "completions/valid"),
         ("HotpotQA", "eval/slices/hotpotqa"),
@@ -100,6 +99,9 @@ def test_words_that_mean_a_metric(name: str, metric: str) -> None:
         "reward reward std",  # two columns
         "loss 3",
         "RM",
+        "honest rate",
+        "nq em",  # of a set that is trained on, too
+        "hotpotqa reward",
         "completion rate",  # of tasks, or of texts
         "step time",
         "x" * 100,

@@ -382,6 +382,13 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
             {"step": 40, "eval/slices/accuracy": 0.5, "eval/reward": 0.5},
         ],
     ),
+    **{
+        f"a row that is no end: {label}": (
+            f"| Step | reward | KL |\n|---|---|---|\n| 300 | .7 | .06 |\n| 350 | .8 | .07 |\n| {label} | .05 | .07 |\n",
+            [{"step": 300, "reward/mean": 0.7, "kl": 0.06}, {"step": 350, "reward/mean": 0.8, "kl": 0.07}],
+        )
+        for label in ("change, start to end", "final - best", "std over last 3", "final (greedy)", "Final test")
+    },
     "an end without a number": (
         "| Step | Eval acc | β |\n|---|---|---|\n| 30 | 0.96 | 0.1 |\n| 40 | 0.99 | 0.2 |\n| ep1-end | 0.54 | 5 |\n",
         [
@@ -396,6 +403,12 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
     "the ends of a metric as two rows": (
         "| | value |\n|---|---|\n| loss | 0.5 |\n| reward, early | about -0.5 |\n| reward, later | -0.3 |\n",
         [{"step": 1, "loss": 0.5, "reward/mean": -0.5}, {"step": 2, "loss": 0.5, "reward/mean": -0.3}],
+    ),
+    "parts that are no ends": (
+        "| Metric | Value |\n|---|---|\n| reward | 0.5 |\n| entropy, first token | 2.1 |\n"
+        "| entropy, last token | 0.1 |\n"
+        "| grad norm (before) | 25.1 |\n| grad norm (after) | 1.0 |\n",
+        [{"step": 1, "reward/mean": 0.5, "grad_norm": 25.1}],
     ),
     "the start of one metric and the end of another": (
         "| | value |\n|---|---|\n| KL | 0.5 |\n| initial reward | 0.3 |\n| final loss | 0.2 |\n",
