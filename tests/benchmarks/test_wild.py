@@ -99,6 +99,8 @@ def test_the_kept_cases_are_read_and_name_their_source() -> None:
         "sixteenth",
         "seventeenth",
         "eighteenth",
+        "nineteenth",
+        "twentieth",
     )
     measured = {"measured", *(f"measured {which}" for which in later)}
     assert {case.half for case in cases} == {"developed", "counted", "columns seen", "repository known"} | measured

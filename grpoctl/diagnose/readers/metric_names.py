@@ -396,8 +396,8 @@ _ASIDE = re.compile(
     r"|.*\.py|.*(elapsed|remaining|runtime|seconds|per_second|throughput|time)(\(.*\))?|percentage|memory.*"
 )
 _HACKED = re.compile(  # not a part of the reward (`hack_reward`), nor percent, which would not be told from a count
-    r"(?:train/)?(?:reward[ _])?hack(?:s|ed|ing)?[ _](?:rate|share|fraction|frac|ratio)|(?:(?:n|num|reward)[ _])?hacks"
-    r"|reward[ _]hacking",
+    r"(?:train/)?(?:reward[ _])?hack(?:s|ed|ing)?[ _](?:rate|share|fraction|frac|ratio)"
+    r"|(?:(?:n|num|reward)[ _])?hacks|hack|hacked|reward[ _]hacking",
     re.IGNORECASE,
 )
 _REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>[/_]mean|[/_]std)?")

@@ -77,6 +77,16 @@ def test_every_name_it_gives_is_declared() -> None:
         ("token/response_length/mean", "completions/length"),
         ("timing_s/reward", None),  # a time
         ("train_reward", "reward/mean"),
+        ("β", "beta"),
+        ("kl_coef", "beta"),
+        ("hack", "reward/hacked"),
+        ("hack_rate", "reward/hacked"),
+        ("num_hacks", "reward/hacked"),
+        ("hack_reward", "rewards/hack"),  # a part
+        ("gaming_reward", "rewards/gaming"),
+        ("hack_pct", None),  # a count, or percent
+        ("all_wrong", "groups/solved_none"),
+        ("frac_mixed", "groups/dead"),
         ("nonsense", None),
     ],
 )
