@@ -286,11 +286,9 @@ def _of_run(log: _Log, form: Form, asked: str | None) -> tuple[list[Logged], lis
     """
     logged = log.logged[form]
     if form == "pairs":
-        tagged = [entry for entry in logged if has_reward(tuple(entry.cells))]
-        names = {frozenset(entry.cells) for entry in tagged}
-        logged = tagged if len(names) == 1 and len({entry.run for entry in tagged}) > 1 else logged
-    if form not in ("dictionary", "pairs") or logged is log.logged["pairs"]:
-        return logged, log.parser.runs, []
+        logged = [entry for entry in logged if has_reward(tuple(entry.cells))]
+    if form not in ("dictionary", "pairs") or (form == "pairs" and len({frozenset(one.cells) for one in logged}) != 1):
+        return log.logged[form], log.parser.runs, []
     steps: dict[str, list[int]] = {}
     for entry in logged:
         if entry.run and entry.step is not None:

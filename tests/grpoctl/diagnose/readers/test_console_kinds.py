@@ -205,6 +205,11 @@ def test_lines_that_tell_of_updates_are_no_samples(tmp_path: Path) -> None:
     ]
 
 
+def test_lines_with_a_kl_are_not_outvoted_by_words_on_the_end(tmp_path: Path) -> None:
+    rows = "".join(f"question='2+2' expected='4' reward=0.{at} kl=0.01\n" for at in range(1, 9))
+    assert told(rows_of(tmp_path, rows + "final reward=0.3\n" * 3))[:8] == [(at, at / 10) for at in range(1, 9)]
+
+
 def test_a_log_that_goes_on_without_numbers_is_not_cut_off(tmp_path: Path) -> None:
     text = "".join(f"step {at} reward 0.{at}\n" for at in range(1, 5)) + "resumed\n" + "reward: 0.5\n" * 4
     assert len(rows_of(tmp_path, text)) == 8

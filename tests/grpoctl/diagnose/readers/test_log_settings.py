@@ -119,6 +119,7 @@ def test_numbers_that_code_calls_by_a_name_are_looked_up() -> None:
         ("[2026-04-23 00:12:34] 配置: num_questions=16, samples_per_question=8", {"num_generations": 8}),
         ("Training args: {'lr': 1e-06, 'group_size': 8, 'clip_eps': 0.2}",
          {"num_generations": 8, "learning_rate": 1e-6, "epsilon": 0.2}),
+        ("Config: lr=1e-06 beta=0.01", {"learning_rate": 1e-6, "beta": 0.01}),
         *[(line, {}) for line in (
             "judge config: temperature=0.2 lr=1e-6", "LoRA config: {'r': 16, 'k': 1}", "SFT config: lr=2e-5",
             "Eval config: temperature=0.0 max_new_tokens=512", "Adam params: {'lr': 1e-6, 'beta': 0.9}",
