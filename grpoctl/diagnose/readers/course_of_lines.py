@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby, pairwise, zip_longest
+from statistics import pstdev
 
 from grpoctl.diagnose.readers.attempts import TIMED
 from grpoctl.diagnose.readers.base import TOO_SMALL
@@ -72,7 +73,34 @@ def _without_examples(logged: list[Logged]) -> list[Logged]:
     """The lines without those of single completions, where others tell rewards, too."""
     others = [entry for entry in logged if not entry.single]
     told = sum(has_reward(tuple(entry.cells)) for entry in others)
-    return _without_unnumbered(others if told >= _ENOUGH and len(others) < len(logged) else logged)
+    if len(others) < len(logged) and told < _ENOUGH:
+        return _by_groups(logged)
+    return _without_unnumbered(others)
+
+
+def _by_groups(logged: list[Logged]) -> list[Logged]:
+    """The lines with one for each group of completions, its mean reward and deviation, where no line tells a mean.
+
+    Completions without another line between are of a group; most groups have two or more, and there are three or more.
+    Lines that are no completion's and tell a reward are then of an epoch, or of the whole run.
+    """
+    groups = [list(rows) for single, rows in groupby(logged, key=lambda entry: entry.single) if single]
+    groups = [rows for rows in groups if all(has_reward(tuple(row.cells)) for row in rows)]
+    if len(groups) < _ENOUGH or 2 * sum(len(rows) > 1 for rows in groups) <= len(groups):
+        return logged
+    means = {id(rows[0]): _group_of(rows) for rows in groups}
+    kept = (means.get(id(entry), None if entry.single else entry) for entry in logged)
+    told = set(map(id, means.values()))
+    return [one for one in kept if one is not None and (id(one) in told or not has_reward(tuple(one.cells)))]
+
+
+def _group_of(rows: Sequence[Logged]) -> Logged:
+    """The rows of a group's completions as one."""
+    rewards = [value for row in rows for name, value in row.cells.items() if name_of(name) == "reward/mean"]
+    known = [value for value in rewards if value is not None and math.isfinite(value)]
+    whole = _mean_of_rows(rows)
+    spread = {"group_std": pstdev(known)} if len(known) > 1 else {}
+    return whole._replace(cells={**whole.cells, **spread}, single=False)
 
 
 def _without_unnumbered(logged: list[Logged]) -> list[Logged]:
@@ -134,7 +162,7 @@ def _with_updates(logged: list[Logged]) -> list[Logged]:
     if 2 * len(again) <= len(places):
         return logged
     joined = {
-        at: _with_more_of(logged[at], _mean_of_updates([logged[row] for row in rows])) for at, rows in of_step.items()
+        at: _with_more_of(logged[at], _mean_of_rows([logged[row] for row in rows])) for at, rows in of_step.items()
     }
     gone = set(updates)  # of the run's other part, where an excerpt begins or ends among them
     return [joined.get(at, entry) for at, entry in enumerate(logged) if at not in gone]
@@ -152,7 +180,7 @@ def _is_of_an_update(entry: Logged) -> bool:
     )
 
 
-def _mean_of_updates(rows: Sequence[Logged]) -> Logged:
+def _mean_of_rows(rows: Sequence[Logged]) -> Logged:
     """The rows as one: the mean of what each tells; none of what was no number once."""
     cells: dict[str, float | None] = {}
     for name in dict.fromkeys(name for row in rows for name in row.cells):

@@ -170,6 +170,17 @@ def test_many_samples_stand_behind_a_mean(tmp_path: Path) -> None:
     assert told(rows_of(tmp_path, means)) == [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 
+def test_completions_without_a_mean_are_read_by_their_groups(tmp_path: Path) -> None:
+    group = "  Q{at}: what?\n    Rollout 1: reward={one}, answer='x'\n    Rollout 2: reward={two}, answer='y'\n    Loss: 0.5\n"
+    text = "".join(group.format(at=at, one=at % 2, two=1) for at in range(1, 7)) + "Epoch 1 avg reward: 0.75\n"
+    rows = rows_of(tmp_path, text)
+    assert told(rows) == [(at, 1.0 if at % 2 else 0.5) for at in range(1, 7)]
+    assert [row["reward/group_std"] for row in rows] == [0.0 if at % 2 else 0.5 for at in range(1, 7)]
+    assert {row["loss"] for row in rows} == {0.5}
+    one_each = "".join(f"Rollout {at}: reward=0.{at}\nLoss: 0.5\n" for at in range(1, 7))
+    assert told(rows_of(tmp_path, one_each)) == [(at, at / 10) for at in range(1, 7)]
+
+
 def test_few_lines_of_steps_do_not_outvote_rows_without(tmp_path: Path) -> None:
     rows = "".join(f"reward=0.{at} kl=0.01\n" for at in range(1, 10))
     text = "".join(f"step {at} reward=0.5\n{rows}" for at in (10, 20, 30))
