@@ -171,7 +171,7 @@ def test_many_samples_stand_behind_a_mean(tmp_path: Path) -> None:
 
 
 def test_completions_without_a_mean_are_read_by_their_groups(tmp_path: Path) -> None:
-    group = "  Q{at}: what?\n    Rollout 1: reward={one}, answer='x'\n    Rollout 2: reward={two}, answer='y'\n    Loss: 0.5\n"
+    group = "  Q{at}: what?\n    Rollout 1: reward={one}, a='x'\n    Rollout 2: reward={two}, a='y'\n    Loss: 0.5\n"
     text = "".join(group.format(at=at, one=at % 2, two=1) for at in range(1, 7)) + "Epoch 1 avg reward: 0.75\n"
     rows = rows_of(tmp_path, text)
     assert told(rows) == [(at, 1.0 if at % 2 else 0.5) for at in range(1, 7)]
