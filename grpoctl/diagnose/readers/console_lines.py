@@ -109,6 +109,9 @@ _EVALUATES = (
         re.IGNORECASE,
     )
 )
+_EVALUATED_AS = re.compile(  # val metrics: {...}
+    r"\b(?:val(?:idation)?|eval(?:uation)?)\s(?:metrics|results|scores?)\s?[:=]\s*\Z", re.IGNORECASE
+)
 _LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR)\b(?::[\w.]+:)?[\s\]|:>-]*")
 _WHERE = re.compile(r"\[?(?:[\w.]+\.py:\d+|[\w.]+:[\w.<>]+:\d+)\]?[\s|:>-]+")
 _FIRST_WORD = re.compile(r"\W*(?:eval|val|held|test)", re.IGNORECASE)
@@ -358,6 +361,7 @@ class LineParser:
             if (
                 _is_evaluation(said)
                 or _EVALUATES.match(text[max(before, begin - _LONGEST_NAME) : begin].strip()) is not None
+                or _EVALUATED_AS.search(text, max(before, begin - _SHORT), begin) is not None
             ):
                 cells = self._held_out(cells)
             known = {name: value for name, value in cells.items() if self._is_known(name) or name in _KEPT}

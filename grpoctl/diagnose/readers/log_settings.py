@@ -50,12 +50,18 @@ _SAYS_SETTINGS = re.compile(  # a line that says what it lists: `Config: group_s
     re.IGNORECASE,
 )
 _OF_METRICS = re.compile(r"reward|loss|step|iter|epoch|score|acc", re.IGNORECASE)
+_ALONE = frozenset(
+    {"num_generations", "learning_rate", "max_completion_length", "n_samples_per_prompt"}
+)  # mean one thing
 _SHORT_NAMES = {"G": "group_size", "K": "group_size", "T": "temperature", "kl": "kl_coef"}  # beside a group's size
 _ENTRY = re.compile(rf"['\"]([A-Za-z]\w{{0,40}})['\"]\s?:\s?({_NUMBER})(?=\s?[,}}])")  # of a dictionary
 _KEY = re.compile(r"['\"]([\w./]+)['\"]: ")
 _PLAIN = re.compile(
     r"^[\s\-*•>]*\**['\"`]?([A-Za-z][\w .-]{0,40}?)['\"`]?\**\s*(?:[:=]|->)\s*\**[`'\"]?([^\s,`'\"]+)[`'\"]?,?\s*$"
 )
+_BOXED = re.compile(
+    r"^\s*[|│]\s*([A-Za-z][\w.-]{1,40})\s*[|│]\s*['\"]?([^\s|│'\"]{1,40})['\"]?\s*[|│]\s*$"
+)  # Key | Value
 _ASSIGNED = re.compile(
     r"^\s*([A-Za-z_]\w*)\s*=\s*([-+]?\.?\d[\d._]*(?:[eE][-+]?\d+)?)\s*(?:#.*)?$"
 )  # of a notebook's code
@@ -110,7 +116,8 @@ class LogSettings:
 
     def look(self, text: str, *, before_metrics: bool, plain: bool = True) -> bool:
         """Takes what the line states, and says whether that is anything. plain: `lr: 1e-6` and `lr = 1e-6`, too."""
-        if not any(mark in text for mark in _MARKS) and not self._held and not self._in_arguments:
+        in_box = before_metrics and text.lstrip().startswith(("|", "│"))
+        if not (in_box or any(mark in text for mark in _MARKS) or self._held or self._in_arguments):
             return False
         text = without_prefix(text)
         if self._held or (before_metrics and "{'" in text and any(part in text for part in _PARTS)):
@@ -130,7 +137,7 @@ class LogSettings:
 
     def _look_at_plain(self, text: str) -> None:
         """A line of a head, or of code."""
-        if match := _PLAIN.match(text):
+        if match := _PLAIN.match(text) or _BOXED.match(text):
             self._take_plain(match[1], match[2])
         if (match := _ASSIGNED.match(text)) and len(self._assigned) < _MOST_ASSIGNED:
             self._assigned[match[1]] = _value(match[2])
@@ -288,10 +295,12 @@ def _listed_in(text: str) -> dict[str, Any]:
     told = {(_NAMES[name], value) for _, name, value in said}
     fields = {field for field, _ in told}
     is_clear = (
-        (0 if said_so else 1) < len(fields) == len(told)
+        (0 if said_so or {written for written, _, _ in said} & _ALONE else 1) < len(fields) == len(told)
         and any(len(written) > 1 for written, _, _ in said)
         and all(_is_possible(field, value) for field, value in told)
-        and (quoted or said_so or "num_generations" in fields)
+        and (
+            quoted or said_so or "num_generations" in fields or not _ALONE.isdisjoint(written for written, _, _ in said)
+        )
     )
     return {name: value for _, name, value in said} if is_clear else {}
 

@@ -42,6 +42,7 @@ def told(rows: list[Row], metric: str = "reward/mean") -> list[tuple[float | Non
         ("{'log_type': 'eval', 'step': 2, 'reward': 0.9}", 0.9),
         ("{'eval': True, 'step': 2, 'reward': 0.9}", 0.9),
         ("held-out set: reward=0.9", 0.9),
+        ("[10:00:01] [pipeline.py (670)] [INFO] [DRIVER 0 / 1][PID 2] val metrics: {'score/mean': 0.9, 'len': 3}", 0.9),
         ("test set: reward=0.9", 0.9),
     ],
 )

@@ -120,6 +120,10 @@ def test_numbers_that_code_calls_by_a_name_are_looked_up() -> None:
         ("Training args: {'lr': 1e-06, 'group_size': 8, 'clip_eps': 0.2}",
          {"num_generations": 8, "learning_rate": 1e-6, "epsilon": 0.2}),
         ("Config: lr=1e-06 beta=0.01", {"learning_rate": 1e-6, "beta": 0.01}),
+        ("vllm worker started: num_generations=8, max_inflight_tasks=256", {"num_generations": 8}),
+        ("| actor_learning_rate      | 1e-06                     |", {"learning_rate": 1e-6}),
+        ("| k      | 3                     |", {}),
+        ("| lr | 1e-6 | 0.5 |", {}),  # a row of a table
         *[(line, {}) for line in (
             "judge config: temperature=0.2 lr=1e-6", "LoRA config: {'r': 16, 'k': 1}", "SFT config: lr=2e-5",
             "Eval config: temperature=0.0 max_new_tokens=512", "Adam params: {'lr': 1e-6, 'beta': 0.9}",
