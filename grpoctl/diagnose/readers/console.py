@@ -6,6 +6,7 @@ which lines are a course (course_of_lines), its steps (step_numbers), settings (
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -158,7 +159,7 @@ class _Console:
         averaged, total = log.averaged[form], log.parser.total
         logged = oldest_first(logged)
         logged, attempts = (logged, []) if form in ("table", "verl") else _newest(logged, source, total)
-        logged = in_order(form, logged, log.parser.rounded)
+        logged = in_order(form, _with_updates_between(log, form, logged), log.parser.rounded)
         distinct, told_again = told_once(logged) if form == "dictionary" else (logged, [])
         notes += told_again
         distinct = _with_evaluations(log, form, distinct)
@@ -328,6 +329,19 @@ def _rewarded(log: _Log, rows: Sequence[Logged], *, held_out: bool = False) -> i
         names for names, told in alike.items() if "reward/mean" in told or (held_out and any(map(is_held_out, told)))
     }
     return sum(tuple(row.cells) in rewarded for row in rows)
+
+
+def _with_updates_between(log: _Log, form: Form, logged: list[Logged]) -> list[Logged]:
+    """The lines, with the dictionaries between them that tell what an update did, one to each line with a reward."""
+    updates = log.logged["dictionary"]
+    places = [entry.line for entry in logged if has_reward(tuple(entry.cells))]
+    if form != "pairs" or len(updates) < 2 or any(row.step is not None or row.run for row in updates):
+        return logged
+    apart = [bisect.bisect_right(places, entry.line) for entry in updates]
+    in_turn = len(set(apart)) == len(apart) and abs(len(apart) - len(places)) <= 1
+    told = {name_of(name) for entry in logged for name in entry.cells}
+    new = any(name_of(name) not in told for name in updates[0].cells)
+    return sorted([*logged, *updates], key=lambda entry: entry.line) if in_turn and new else logged
 
 
 def _form_of(log: _Log) -> Form:

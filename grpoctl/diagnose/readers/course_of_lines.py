@@ -66,7 +66,8 @@ def _without_bars(logged: Sequence[Logged]) -> Sequence[Logged]:
     steps = {entry.step for entry in lines if entry.step is not None}
     rewarded = Counter(entry.in_bar for entry in logged if has_reward(tuple(entry.cells)))
     enough = (len(steps) > 1 and rewarded[False] >= _ENOUGH) or _TWICE * rewarded[False] >= rewarded[True]
-    return lines if enough and behind <= told and "reward/mean" in told else logged
+    of_critic = all((metric or "").startswith("critic/") for metric in behind)  # of each of its workers
+    return lines if enough and (behind <= told or of_critic) and "reward/mean" in told else logged
 
 
 def _without_examples(logged: list[Logged]) -> list[Logged]:

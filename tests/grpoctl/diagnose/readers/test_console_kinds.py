@@ -275,6 +275,28 @@ def test_what_updates_tell_is_their_steps_mean(tmp_path: Path) -> None:
     assert told(rows_of(tmp_path, above), "kl") == [(at, pytest.approx(at / 100 + 0.002)) for at in range(1, 5)]
 
 
+def test_rewards_in_lines_and_updates_in_dictionaries_are_one_course(tmp_path: Path) -> None:
+    """Open-Reasoner-Zero: a line of what was earned, bars of the critic's workers, a dictionary of the update."""
+    step = (
+        "10:00 | INFO     | orz.trainer:make_experience:317 - avg_raw_rewards: 0.{0}, avg_kl: 0.0{0}\n"
+        "Critic: 100%|###| 12/12 [00:40<00:00,  3.41s/it, critic_loss=0.03]\n"
+        "Critic: 100%|###| 12/12 [00:41<00:00,  3.41s/it, critic_loss=0.04]\n"
+        "10:01 | INFO     | orz.trainer:train:173 - {{'policy_loss': 0.5, 'actor_lr': 1e-06, 'entropy': 0.{0}}}\n"
+    )
+    rows = rows_of(tmp_path, "".join(step.format(at) for at in range(1, 6)))
+    assert [(row["reward/mean"], row["kl"], row["entropy"]) for row in rows] == [
+        (at / 10, at / 100, at / 10) for at in range(1, 6)
+    ]
+    assert {row["policy/loss"] for row in rows} == {0.5}
+
+
+def test_where_a_logger_was_called_is_no_metric(tmp_path: Path) -> None:
+    line = "10:00:01 | INFO     | __main__:custom_reward:298 - reward: 0.{0}, kl: 0.01\n"
+    rows = rows_of(tmp_path, "".join(line.format(at) for at in range(1, 5)))
+    assert told(rows) == [(at, at / 10) for at in range(1, 5)]
+    assert "rewards/custom" not in rows[0]
+
+
 def test_a_padded_number_is_a_steps(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, "".join(f"[grpo] step {at:4d} reward=0.5 kl=0.01\n" for at in (8, 10, 12, 1000)))
     assert [row["step"] for row in rows] == [8, 10, 12, 1000]
