@@ -334,14 +334,18 @@ def _rewarded(log: _Log, rows: Sequence[Logged], *, held_out: bool = False) -> i
 def _with_updates_between(log: _Log, form: Form, logged: list[Logged]) -> list[Logged]:
     """The lines, with the dictionaries between them that tell what an update did, one to each line with a reward."""
     updates = log.logged["dictionary"]
-    places = [entry.line for entry in logged if has_reward(tuple(entry.cells))]
+    rewarded = [entry for entry in logged if has_reward(tuple(entry.cells))]
+    places = [entry.line for entry in rewarded]
     if form != "pairs" or len(updates) < 2 or any(row.step is not None or row.run for row in updates):
         return logged
     apart = [bisect.bisect_right(places, entry.line) for entry in updates]
     in_turn = len(set(apart)) == len(apart) and abs(len(apart) - len(places)) <= 1
     told = {name_of(name) for entry in logged for name in entry.cells}
     new = any(name_of(name) not in told for name in updates[0].cells)
-    return sorted([*logged, *updates], key=lambda entry: entry.line) if in_turn and new else logged
+    if not in_turn or not new:
+        return logged
+    of_rows = [one._replace(bar=rewarded[max(at - 1, 0)].bar) for one, at in zip(updates, apart, strict=True)]
+    return sorted([*logged, *of_rows], key=lambda entry: entry.line)
 
 
 def _form_of(log: _Log) -> Form:
