@@ -52,7 +52,10 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "kl": (_KL, "beta | settings.beta"),
     "kl-level": (_KL,),
     "runaway": ("entropy | grad_norm",),
-    "reward-hacking": ("reward/mean", "eval/reward | completions/valid | rewards/* | reward/true | reward/hacked"),
+    "reward-hacking": (
+        "reward/mean",
+        "eval/reward | completions/valid | rewards/* | reward/true | reward/hacked | reward/hacks",
+    ),
     "no-signal": (_SPREAD,),
     "group-of-one": ("settings.num_generations | advantage/max",),
     "missing-rewards": ("reward/missing",),

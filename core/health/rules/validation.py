@@ -267,8 +267,9 @@ def reward_hacking(case: Case) -> Sequence[Finding]:
     from the row after its best on it falls and the reward rises, both with p < 0.001; or over all rows the reward rises
     (p < 0.001) and the true one does not (less than two standard errors, and a tenth of what the reward gained; with
     two standard errors on top, less than half of it). Of three to seven rows: each reward above the one before, each
-    true one below. And a detector's own count (`reward/hacked`, a share or how many): in the last third a twentieth, or
-    one completion a row (of a count that never falls: more), and no less than half of what it was in the first.
+    true one below. And a detector's own share (`reward/hacked`, a twentieth) or count (`reward/hacks`, one a row) in
+    the last third, which is no less than half of what it was in the first; an info where the count never falls: it may
+    be of all rows so far.
 
     Confounder: two trends of one run also have other causes (prompts that change); the samples decide.
 
@@ -358,23 +359,23 @@ CURED = 0.5  # of what it was: a detector that finds less and less
 
 
 def _counted_hacks(case: Case) -> Sequence[Finding]:
-    """The warning where a detector in the log finds completions that game the reward; see `reward-hacking`."""
-    values = values_of(case.stage_rows, "reward/hacked")
-    share = any(0 < value < 1 for value in values) and max(values, default=0.0) <= 1
-    if not share and all(b >= a for a, b in pairwise(values)):  # a count of all so far, or one that grows
-        values = [b - a for a, b in pairwise(values)]
+    """What a detector in the log finds that games the reward; see `reward-hacking`."""
+    shares, counts = (values_of(case.stage_rows, name) for name in ("reward/hacked", "reward/hacks"))
+    values, least = (shares, GAMED) if shares else (counts, 1.0)
     if not values or min(values) < 0:
         return ()
     was, now = thirds(values)
-    if now < (GAMED if share else 1.0) or now < CURED * was:
+    if now < least or now < CURED * was:
         return ()
-    told = [f"{value:.0%} of the completions" if share else f"{value:.3g} completions a row" for value in (was, now)]
+    told = [f"{value:.0%}" if shares else f"{value:.3g}" for value in (was, now)]
+    total = not shares and all(b >= a for a, b in pairwise(values))  # a row's, or all so far
     return (
         Finding(
             id="reward-hacking",
-            severity="warning",
+            severity="info" if total else "warning",
             summary=(
                 f"the log counts completions that game the reward: {told[0]} in the first third, {told[1]} in the last"
+                + (" (a row's, or all so far)" if total else "")
             ),
             evidence={"hacked_first": was, "hacked_last": now, "rows": len(values)},
             advice="read those completions, and close what they use before the next run",

@@ -283,22 +283,20 @@ def _of_run(log: _Log, form: Form, asked: str | None) -> tuple[list[Logged], lis
     """The rows of a run, by default the first, the names of all, and a note on rows of none; all and [] of one run.
 
     Of tables the parser has chosen already. Several runs of dictionaries: nearly all name theirs and its step, and
-    those of several are of one step. Lines of several runs tell the same metrics behind a tag each, too.
+    those of several are of one step.
     """
     logged = log.logged[form]
-    if form == "pairs":
-        logged = [entry for entry in logged if has_reward(tuple(entry.cells))]
-    if form not in ("dictionary", "pairs") or (form == "pairs" and len({frozenset(one.cells) for one in logged}) != 1):
-        return log.logged[form], log.parser.runs, []
+    if form != "dictionary":
+        return logged, log.parser.runs, []
     steps: dict[str, list[int]] = {}
     for entry in logged:
         if entry.run and entry.step is not None:
             steps.setdefault(entry.run, []).append(entry.step)
     left = len(logged) - sum(map(len, steps.values()))
     if left > _OF_NONE * len(logged) or not are_runs(steps):
-        return log.logged[form], [], []
+        return logged, [], []
     run = asked or next(iter(steps))
-    notes = [f"{left} {_WORDS[form]} that name no run or no step are left out"] if left else []
+    notes = [f"{left} dictionaries that name no run or no step are left out"] if left else []
     return [entry for entry in logged if entry.run == run and entry.step is not None], list(steps), notes
 
 

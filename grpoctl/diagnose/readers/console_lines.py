@@ -89,9 +89,9 @@ _FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters
 _HAS_ARROW = re.compile(r"\d\**\s*(?:->|→|=>|⇒)")
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
 _STEP_WORD = re.compile(
-    r"(?<!/)(?<!per )\b(?:global[ _])?(?:step|iter(?:ation)?|update|episode|batch)\b"
-    r"s?[ _]?(?:#|no\.?)?\s?[:=]?(?:\s?|(?:(?<=step)|(?<=iter)|(?<=[:=]))\s{2,8})(?:\[\s{0,8})?"
-    r"(?:\d{1,9}\s?(?:-|–|to)\s?)?(\d{1,9})\b(?![.%\d])",
+    r"(?<!sec/)(?<!secs/)(?<!onds/)(?<!ms/)(?<!\Ws/)(?<!kens/)(?<!tok/)(?<!toks/)(?<!ples/)(?<!time/)(?<!per )"
+    r"\b(?:(?:global[ _])?(?:step|iter(?:ation)?|update|episode)\b[ _]?(?:#|no\.?)?\s?[:=]?\s{0,8}"
+    r"|batch\b[ _]?(?:#|no\.?)?\s?[:=]?\s?)(?:\[\s{0,8})?(?:\d{1,9}\s?(?:-|–|to)\s?)?(\d{1,9})\b(?![.%\d])",
     re.IGNORECASE,
 )
 _AT_PLACE = re.compile(r"\b(?:at|after|of|in|@)\s(?:step|iter(?:ation)?|epoch)s?\Z", re.IGNORECASE)
@@ -135,11 +135,6 @@ _OF_ONE = re.compile(  # of several that are printed: `Example 1 (Reward: 1.0)`,
     r"|\b(?:q|question|prompt|a|answer|completion|response|expected|predicted|target)=['\"]"
     r"|\bsample (?:response|completion|output|answer|generation)\b"
     r"|^\s*\d+\.\s+\S+\s{2,}",
-    re.IGNORECASE,
-)
-_TAGGED = re.compile(  # [high_lr] Step 3/30 | reward=0.4: of several runs in one terminal
-    r"\s*\[(?![^\]]*(?:rank|worker|gpu|proc|node|replica|shard|actor|learner))([A-Za-z][\w.-]{0,40})\]\s+"
-    r"(?:step|iter|update|epoch|round)",
     re.IGNORECASE,
 )
 _NEXT_TO_BEST = frozenset({  # of a run, and no step's; seconds per step
@@ -547,10 +542,8 @@ class LineParser:
             self._in_example = self._in_example and (step is None or not known)
             of_one = step is None and _OF_ONE.search(text) is not None
             single = self._in_example or (of_one and tells_a_score(tuple(known)) and not tells_a_mean(known))
-            tag = _TAGGED.match(begins) if known and step is not None else None
             yield Logged(
                 line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn, single=single,
-                run=tag[1] if tag is not None else "",
             )  # fmt: skip
         elif len(text) < _SHORT:
             self._epoch = _epoch_in(text) or self._epoch

@@ -135,7 +135,7 @@ def _behind_a_reward(logged: Sequence[Logged]) -> set[int]:
         if entry.step is None and rewarded and is_told and not entry.in_bar:
             found[id(entry)] = place
         last = last if entry.step is None else place
-        is_told = rewarded or (is_told and entry.step is None)
+        is_told = is_told if entry.step is None else rewarded
     return set(found) if 2 * sum(place > last for place in found.values()) <= len(found) else set()
 
 
@@ -147,26 +147,37 @@ def _with_updates(logged: list[Logged]) -> list[Logged]:
     places = [at for at, one in enumerate(logged) if one.step is not None and has_reward(tuple(one.cells))]
     if len({logged[at].step for at in places}) < _ENOUGH:
         return logged
-    updates = [at for at, one in enumerate(logged) if _is_of_an_update(one)]
-    behind = sum(at > places[-1] for at in updates) >= sum(at < places[0] for at in updates)
+    updates = _updates_between(logged, places)
+    if not updates:
+        return logged
+    behind = any(at > places[-1] for at in updates) or not any(at < places[0] for at in updates)
     of_step: dict[int, list[int]] = {}
     for at in updates:
-        before = bisect.bisect_right(places, at)
-        owner = before - 1 if behind else before
+        owner = bisect.bisect_right(places, at) - behind
         if 0 <= owner < len(places):
             of_step.setdefault(places[owner], []).append(at)
-    again = [
-        rows
-        for rows in of_step.values()
-        if any(n > 1 for n in Counter(tuple(logged[at].cells) for at in rows).values())
-    ]
-    if 2 * len(again) <= len(places):
-        return logged
     joined = {
         at: _with_more_of(logged[at], _mean_of_rows([logged[row] for row in rows])) for at, rows in of_step.items()
     }
     gone = set(updates)  # of the run's other part, where an excerpt begins or ends among them
     return [joined.get(at, entry) for at, entry in enumerate(logged) if at not in gone]
+
+
+def _updates_between(logged: Sequence[Logged], places: Sequence[int]) -> list[int]:
+    """The places of lines that tell of updates: of names that most steps tell twice or more; [] where none do.
+
+    More of them before the first step, or behind the last, than any step has are of something else.
+    """
+    apart: dict[tuple[str, ...], dict[int, list[int]]] = {}  # names -> after so many steps -> places
+    for at, one in enumerate(logged):
+        if _is_of_an_update(one):
+            apart.setdefault(tuple(one.cells), {}).setdefault(bisect.bisect_right(places, at), []).append(at)
+    found: list[int] = []
+    for of_steps in apart.values():
+        between = [len(rows) for after, rows in of_steps.items() if 0 < after < len(places)]
+        if 2 * sum(count > 1 for count in between) > len(places) - 1:
+            found += [at for rows in of_steps.values() if len(rows) <= max(between) for at in rows]
+    return sorted(found)
 
 
 def _is_of_an_update(entry: Logged) -> bool:
@@ -304,10 +315,10 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
 
 
 def _are_checkpoints(rows: Sequence[Logged]) -> bool:
-    """Whether rows are each of a step of its own, in no order of steps: the best one first, say."""
+    """Whether rows are each of a step of its own, in no order of steps: the best one first, and no run begun again."""
     steps = [row.step or 0 for row in rows]
-    turns = len({a < b for a, b in pairwise(steps)}) > 1
-    return turns and len(set(steps)) == len(steps)
+    back = sum(a > b for a, b in pairwise(steps))
+    return 1 < back < len(steps) - 1 and len(set(steps)) == len(steps)
 
 
 def _are_beside_each_other(tables: Sequence[list[Logged]]) -> bool:

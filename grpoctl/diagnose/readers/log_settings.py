@@ -50,6 +50,7 @@ _SAYS_SETTINGS = re.compile(  # a line that says what it lists: `Config: group_s
     re.IGNORECASE,
 )
 _OF_METRICS = re.compile(r"reward|loss|step|iter|epoch|score|acc", re.IGNORECASE)
+_OF_EPISODES = frozenset({"max_steps", "warmup_steps", "top_k"})  # or of another part, where a line lists them
 _ALONE = frozenset(
     {"num_generations", "learning_rate", "max_completion_length", "n_samples_per_prompt"}
 )  # mean one thing
@@ -148,7 +149,7 @@ class LogSettings:
         if len(text) > _LONGEST_HEAD:
             return False
         if "{" in text and _SAYS_SETTINGS.match(text) is not None:  # args: {'lr': 1e-6, 'beta': 0.04}
-            entries = [(name, value) for name, value in _ENTRY.findall(text) if len(name) > 1]
+            entries = [(name, value) for name, value in _entries_of(text) if len(name) > 1]
             fields = {_NAMES[word]: _value(value) for name, value in entries if (word := _named(name)) is not None}
             if len(fields) > 1 and all(_is_possible(field, value) for field, value in fields.items()):
                 for name, value in entries:
@@ -291,6 +292,7 @@ def _listed_in(text: str) -> dict[str, Any]:
         (written, name, _value(value))
         for written, value in (_QUOTED if quoted else _LISTED).findall(text)
         if (name := short.get(written) or _named(written)) is not None
+        and not (said_so and _NAMES[name] in _OF_EPISODES)
     ]
     told = {(_NAMES[name], value) for _, name, value in said}
     fields = {field for field, _ in told}
@@ -303,6 +305,17 @@ def _listed_in(text: str) -> dict[str, Any]:
         )
     )
     return {name: value for _, name, value in said} if is_clear else {}
+
+
+def _entries_of(text: str) -> list[tuple[str, str]]:
+    """The names and numbers of the dictionary in a line, not of those inside it."""
+    said = text[text.index("{") : text.rfind("}") + 1]
+    try:
+        document = ast.literal_eval(said)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return _ENTRY.findall(said) if said.count("{") == 1 else []
+    numbers = document.items() if isinstance(document, dict) else ()
+    return [(str(name), repr(value)) for name, value in numbers if isinstance(value, int | float)]
 
 
 def _is_possible(field: str, value: Any) -> bool:

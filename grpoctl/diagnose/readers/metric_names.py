@@ -397,7 +397,7 @@ _ASIDE = re.compile(
 )
 _HACKED = re.compile(  # not a part of the reward (`hack_reward`), nor percent, which would not be told from a count
     r"(?:train/)?(?:reward[ _])?hack(?:s|ed|ing)?[ _](?:rate|share|fraction|frac|ratio)"
-    r"|(?:(?:n|num|reward)[ _])?hacks|hack|hacked|reward[ _]hacking",
+    r"|hack|hacked|reward[ _]hacking|(?P<count>(?:(?:n|num|reward)[ _])?hacks)",
     re.IGNORECASE,
 )
 _REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>[/_]mean|[/_]std)?")
@@ -470,8 +470,8 @@ def _exact(theirs: str) -> str | None:
             return family
     if theirs == "R":
         return "reward/mean"  # a small r is LoRA's rank
-    if _HACKED.fullmatch(theirs.strip()) is not None:
-        return "reward/hacked"
+    if (hacked := _HACKED.fullmatch(theirs.strip())) is not None:
+        return "reward/hacks" if hacked["count"] else "reward/hacked"
     word = _joined(theirs)
     return _HOME_MADE.get(word) or _TRL.get(word)
 

@@ -35,7 +35,8 @@ _ONE_EACH = re.compile(  # avg_rewards: 0.4,0.8,0.6
     r"([-+]?\d*\.\d+(?:,\s?[-+]?\d*\.\d+){2,})(?![\d.,])"
 )
 _OF_A_STEP = re.compile(  # returns of step 12: 6.37
-    rf"^\W*((?:(?:mean|avg|average) )?[A-Za-z]\w{{0,30}}) (?:of|at|for|in) (step|iteration|epoch) (\d{{1,9}})\s?[:=]"
+    rf"^[\W\d]{{0,60}}(?:(?:INFO|DEBUG|WARNING)\b[\W\d]{{0,60}})?"
+    rf"((?:(?:mean|avg|average) )?[A-Za-z]\w{{0,30}}) (?:of|at|for|in) (step|iteration|epoch) (\d{{1,9}})\s?[:=]"
     rf"\s?(?={NUMBER})",
     re.IGNORECASE,
 )

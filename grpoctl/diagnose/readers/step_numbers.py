@@ -11,7 +11,7 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from grpoctl.diagnose.readers.attempts import FROM_SCRATCH
-from grpoctl.diagnose.readers.logged import SUMMARY, Logged, as_mapped, is_of_evaluation, stands_behind
+from grpoctl.diagnose.readers.logged import SUMMARY, Logged, as_mapped, has_reward, is_of_evaluation, stands_behind
 from grpoctl.diagnose.readers.metric_names import name_of
 from grpoctl.diagnose.readers.trainer_log import Entry
 
@@ -39,8 +39,8 @@ def numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> Numbered
     """The entries with their steps and with --map's names, and how they were numbered."""
     training = [entry for entry in logged if not stands_behind(entry)] or list(logged)
     with_step = [entry for entry in training if entry.step is not None]
-    if len(training) - len(with_step) <= len(training) / 20:  # a summary, a word on the start: of the row before
-        training = with_step
+    if len(training) - len(with_step) <= len(training) / 20 or _tell_no_reward(training):
+        training = with_step  # a summary, a word on the start: of the row before
     own = [entry.step for entry in training]
     steps, how, by_order = _steps_of(logged, training)
     excerpt = by_order and _is_excerpt(training)
@@ -59,6 +59,12 @@ def numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> Numbered
         step = number_of.get(id(entry), stated.get(entry.step, step))
         entries.append(Entry(step=step, cells=as_mapped(entry.cells, mapped)))
     return Numbered(entries, how, by_order, excerpt)
+
+
+def _tell_no_reward(training: Sequence[Logged]) -> bool:
+    """Whether rows without a step of their own have no reward, and those with one have."""
+    rewarded = {entry.step for entry in training if has_reward(tuple(entry.cells))}
+    return None not in rewarded and len(rewarded) >= _FEWEST_ROWS
 
 
 def _steps_of(logged: Sequence[Logged], training: Sequence[Logged]) -> tuple[list[int], str, bool]:

@@ -215,7 +215,8 @@ def _with_the_end(labels: Sequence[str], told: Sequence[tuple[int, int] | None])
     is_end = told[-1] is None and not _END.isdisjoint(words) and words <= _END | _OF_AN_END
     if not is_end or len(steps) < 2 or len(steps) < len(told) - 2 or steps[-1] <= steps[-2]:
         return list(told)
-    behind = 2 * steps[-1] - steps[-2]
+    said = _STEP_INSIDE.search(labels[-1][:_LONGEST].lower())
+    behind = (_count(said[1], said[2]) if said is not None else None) or 2 * steps[-1] - steps[-2]
     return [*told[:-1], (behind, behind)]
 
 
@@ -418,13 +419,16 @@ class WrittenTable:
         """
         first, *body = _parted(self.rows)
         first = _without_one_step(first)
-        body = _ends_joined(body, is_known) if len(first) == 2 else body
+        table = self
+        if len(first) == 2 and not is_known(_named(first[0])):
+            body, gone = _ends_joined(body, is_known)
+            table = replace(self, lines=[line for place, line in enumerate(self.lines) if place - 1 not in gone])
         header = [_counted(_named(cell), [row[place] for row in body]) for place, cell in enumerate(first)]
         across = [place for place, name in enumerate(header) if is_known(name)]
         down = [place for place, row in enumerate(body) if is_known(_named(row[0]))]
         if down and len(down) >= len(across) and not is_known(header[0]):
-            return self._transposed(header, body, down, run)
-        return self._upright(header, body, across, run) if across and body else Course(unknown=header)
+            return table._transposed(header, body, down, run)
+        return table._upright(header, body, across, run) if across and body else Course(unknown=header)
 
     def _upright(
         self, header: Sequence[str], body: Sequence[Sequence[str]], known: Sequence[int], asked: str | None
@@ -489,7 +493,8 @@ def _label_column(header: Sequence[str], body: Sequence[Sequence[str]]) -> int |
         labels = [row[place] for row in body]
         if any(_spans(labels)) or _are_epochs(header[place], labels) or all(map(is_stage, labels)):
             return place
-    counting = _counting_column(header, body)
+    of_checkpoints = any(header[place].strip().lower() in ("checkpoint", "ckpt") for place in places)
+    counting = _counting_column(header, body) if of_checkpoints else None
     return counting if counting is not None else places[0] if places else None
 
 
@@ -519,8 +524,10 @@ def _without_one_step(names: Sequence[str]) -> list[str]:
     return [_AT_ONE_STEP.sub("", name) if len(said) == 1 else name for name in names]
 
 
-def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> list[list[str]]:
-    """Rows of a name and a value; those of a metric's start and end (`reward, early`, `reward, later`) as one."""
+def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> tuple[list[list[str]], set[int]]:
+    """Rows of a name and a value; those of a metric's start and end (`reward, early`, `reward, later`) as one, with an
+    arrow between, and the places of those that are gone. What stands beside them is the end's.
+    """
     ends: dict[str, dict[bool, int]] = {}
     for place, row in enumerate(body):
         if (match := _AN_END.fullmatch(_named(row[0]))) is not None:
@@ -528,9 +535,12 @@ def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> 
             if is_known(name):
                 ends.setdefault(name, {})[word in _LAST_WORDS] = place
     pairs = {places[False]: (name, places[True]) for name, places in ends.items() if len(places) == 2}
-    joined = {place: [name, f"{body[place][1]} -> {body[last][1]}"] for place, (name, last) in pairs.items()}
     gone = {last for _, last in pairs.values()}
-    return [joined.get(place, row) for place, row in enumerate(body) if place not in gone]
+    if not pairs:
+        return list(body), gone
+    joined = {place: [name, f"{body[place][1]} -> {body[last][1]}"] for place, (name, last) in pairs.items()}
+    beside = {place: [row[0], f"unknown -> {row[1]}"] for place, row in enumerate(body) if not _ARROW.search(row[1])}
+    return [{**beside, **joined}.get(place, row) for place, row in enumerate(body) if place not in gone], gone
 
 
 def _parts_of_column(name: str, cells: Sequence[str]) -> list[list[str]]:

@@ -296,23 +296,26 @@ def test_a_reward_that_parts_from_what_it_stands_for(case: Case, confidence: str
 
 
 @pytest.mark.parametrize(
-    ("hacked", "is_said"),
+    ("metric", "hacked", "severity"),
     [
-        ([0.0, 0.0, 0.2, 0.5], True),
-        ([0.0, 0.0, 0.02, 0.04], False),  # few of a share
-        ([0.0, 3.0, 20.0, 47.0], True),  # counted
-        ([0.0, 2.0, 0.0, 0.0], False),
-        ([0.0, 0.0, 0.0, 1.0, 0.0, 1.0], False),  # one in a while, and no share
-        ([0.0, 1.0, 2.0, 2.0, 2.0, 2.0], False),  # two in all
-        ([0.6, 0.4, 0.2, 0.1], False),  # found less and less
-        ([0.6, 0.5, 0.5, 0.4], True),
-        ([-1.0, 0.5, 0.5, 0.5], False),  # no count
-        ([], False),
+        ("reward/hacked", [0.0, 0.0, 0.2, 0.5], "warning"),
+        ("reward/hacked", [0.0, 0.0, 1.0, 1.0], "warning"),
+        ("reward/hacked", [0.0, 0.0, 0.02, 0.04], None),
+        ("reward/hacked", [0.6, 0.4, 0.2, 0.1], None),  # found less and less
+        ("reward/hacked", [0.6, 0.5, 0.5, 0.4], "warning"),
+        ("reward/hacked", [-1.0, 0.5, 0.5, 0.5], None),  # no share
+        ("reward/hacked", [], None),
+        ("reward/hacks", [0.0, 3.0, 20.0, 19.0], "warning"),
+        ("reward/hacks", [0.0, 1.0, 8.0, 8.0], "info"),  # a row's, or all so far
+        ("reward/hacks", [0.0, 2.0, 0.0, 0.0], None),
+        ("reward/hacks", [0.0, 0.0, 0.0, 1.0, 0.0, 1.0], None),  # one in a while
     ],
 )
-def test_hacks_that_the_log_counts(hacked: list[float], is_said: bool) -> None:
-    case = Case(rows=[{"step": i, "reward/mean": 0.5, "reward/hacked": value} for i, value in enumerate(hacked, 1)])
-    assert [one.id for one in reward_hacking(case)] == ["reward-hacking"] * is_said
+def test_hacks_that_the_log_counts(metric: str, hacked: list[float], severity: str | None) -> None:
+    case = Case(rows=[{"step": i, "reward/mean": 0.5, metric: value} for i, value in enumerate(hacked, 1)])
+    assert [(one.id, one.severity) for one in reward_hacking(case)] == (
+        [("reward-hacking", severity)] if severity else []
+    )
 
 
 def test_from_where_on_it_is_no_longer_what_is_meant() -> None:

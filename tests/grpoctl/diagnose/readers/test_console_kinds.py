@@ -247,7 +247,7 @@ def test_rows_in_their_order(line: str, tmp_path: Path) -> None:
 def test_a_line_before_the_first_step_shifts_no_updates(tmp_path: Path) -> None:
     steps = "".join(f"step {at} reward=0.{at}\nkl=0.0{at} loss=0.1\nkl=0.0{at} loss=0.1\n" for at in range(1, 9))
     rows = rows_of(tmp_path, "response length: 512\n" + steps)
-    assert [(row["step"], row["reward/mean"], row["kl"]) for row in rows] == [
+    assert [(row["step"], row["reward/mean"], row["kl"]) for row in rows if "kl" in row] == [
         (at, at / 10, at / 100) for at in range(1, 9)
     ]
 
@@ -310,21 +310,43 @@ def test_a_sentence_beside_a_table_of_runs_is_no_run(tmp_path: Path) -> None:
     assert told(rows) == [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 
-def test_lines_of_several_runs_are_told_apart_by_their_tags(tmp_path: Path) -> None:
-    line = "[{run}] Step {at}/9 | loss=0.1 | reward=0.{reward}\n"
-    lines = [
-        line.format(run=run, at=at, reward=at if run == "base_lr" else 9 - at)
-        for at in range(1, 8)
-        for run in ("base_lr", "high_lr")
-    ]
-    reading = read(tmp_path, "".join(lines))
-    assert [one.run for one in (reading, *reading.further)] == ["base_lr", "high_lr"]
-    assert told(list(reading.case.rows)) == [(at, at / 10) for at in range(1, 8)]
-    for first, second in (("train", "eval"), ("rank0", "rank1"), ("policy", "policy")):  # a split, processes, one run
-        text = "".join(lines).replace("base_lr", first).replace("high_lr", second)
-        assert read(tmp_path, text).further == ()
-    parts = "".join(line.replace("loss=0.1", "kl=0.1") if "high" in line else line for line in lines)
-    assert read(tmp_path, parts).further == ()  # each tells something else of one run
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch {epoch}/Step {at}: reward=0.{at} kl=0.01",
+        "train/step {at} | reward=0.{at}",
+        "Update #{at:5d}: reward=0.{at}",
+        "Iteration {at:6d} reward=0.{at}",
+        "INFO: reward at step {at}: 0.{at}",
+        "[12:00:01] reward at step {at}: 0.{at}",
+    ],
+)
+def test_where_a_steps_number_stands(line: str, tmp_path: Path) -> None:
+    lines = [line.format(at=at, epoch=1 + at // 4) for at in range(2, 9)]
+    assert told(rows_of(tmp_path, "\n".join(lines) + "\n")) == [(at, at / 10) for at in range(2, 9)]
+
+
+def test_tags_are_no_runs(tmp_path: Path) -> None:
+    for tags in (("epoch1", "epoch2"), ("INFO", "WARNING"), ("cuda0", "cuda1"), ("generate", "update")):
+        lines = [f"[{tag}] step {at} | reward=0.{at} | kl=0.01\n" for tag in tags for at in range(1, 6)]
+        assert read(tmp_path, "".join(lines)).further == ()
+
+
+def test_rewards_before_the_first_number_are_rows(tmp_path: Path) -> None:
+    text = "reward=0.1\nreward=0.2\nreward=0.3\n" + "".join(f"Step {at}: reward=0.{at}\n" for at in range(4, 7))
+    assert [row["reward/mean"] for row in rows_of(tmp_path, text)] == [at / 10 for at in range(1, 7)]
+
+
+def test_lines_of_another_phase_are_no_updates_of_a_step(tmp_path: Path) -> None:
+    steps = "".join(
+        f"Step {at} | reward=0.{at}\n  ppo loss=0.{at} kl=0.0{at}\n  ppo loss=0.{at} kl=0.0{at}\n" for at in range(1, 7)
+    )
+    right = [(at / 10, at / 100) for at in range(1, 7)]
+    sft, cut, of_step_0 = "SFT loss=1.9 kl=0.5\n" * 10, "Step 7 | reward=0.7\n", "  ppo loss=0.9 kl=0.9\n" * 2
+    for before, behind in (("Epoch 1/1 loss: 1.23\n", cut), (sft, ""), (sft, cut), (of_step_0, "")):
+        rows = rows_of(tmp_path, before + steps + behind)
+        assert [(row["reward/mean"], row["kl"]) for row in rows if "kl" in row and "reward/mean" in row] == right
+    assert not [row for row in rows if row.get("kl") == 0.9]
 
 
 def test_an_example_ends_where_a_step_is_told(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_every_name_it_gives_is_declared() -> None:
         ("kl_coef", "beta"),
         ("hack", "reward/hacked"),
         ("hack_rate", "reward/hacked"),
-        ("num_hacks", "reward/hacked"),
+        ("num_hacks", "reward/hacks"),
         ("hack_reward", "rewards/hack"),  # a part
         ("gaming_reward", "rewards/gaming"),
         ("hack_pct", None),  # a count, or percent

@@ -402,13 +402,36 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
     ),
     "the ends of a metric as two rows": (
         "| | value |\n|---|---|\n| loss | 0.5 |\n| reward, early | about -0.5 |\n| reward, later | -0.3 |\n",
-        [{"step": 1, "loss": 0.5, "reward/mean": -0.5}, {"step": 2, "loss": 0.5, "reward/mean": -0.3}],
+        [{"step": 1, "reward/mean": -0.5}, {"step": 2, "loss": 0.5, "reward/mean": -0.3}],
     ),
     "parts that are no ends": (
         "| Metric | Value |\n|---|---|\n| reward | 0.5 |\n| entropy, first token | 2.1 |\n"
         "| entropy, last token | 0.1 |\n"
         "| grad norm (before) | 25.1 |\n| grad norm (after) | 1.0 |\n",
         [{"step": 1, "reward/mean": 0.5, "grad_norm": 25.1}],
+    ),
+    "ends below a name that is a metric": (
+        "| Reward | Value |\n|---|---|\n| initial reward | 0.2 |\n| final reward | 0.8 |\n",
+        [{"step": 1, "rewards/initial": 0.2, "reward/mean": 0.8}],
+    ),
+    "runs that were trained on so much": (
+        "| Run | RL prompts | Reward | KL |\n|---|---|---|---|\n| base lr | 1000 | 0.7 | 0.01 |\n"
+        "| high lr | 2000 | 0.5 | 0.3 |\n| no kl | 4000 | 0.4 | 2.5 |\n",
+        [{"step": 1, "reward/mean": 0.7, "kl": 0.01}],
+    ),
+    "a run that was begun again is put in no other order": (
+        "| Step | reward | KL |\n|---|---|---|\n| 100 | 0.1 | 9 |\n"
+        "| 200 | 0.2 | 9 |\n| 300 | 0.3 | 9 |\n| 150 | 0.4 | 9 |\n| 250 | 0.5 | 9 |\n",
+        [{"step": at, "reward/mean": at / 10, "kl": 9} for at in range(1, 6)],
+    ),
+    "an end that says its step": (
+        "| Step | reward | KL |\n|---|---|---|\n| 100 | 0.5 | 0.1 |\n| 200 | 0.6 | 0.2 |\n"
+        "| final (step 500) | 0.9 | 5 |\n",
+        [
+            {"step": 100, "reward/mean": 0.5, "kl": 0.1},
+            {"step": 200, "reward/mean": 0.6, "kl": 0.2},
+            {"step": 500, "reward/mean": 0.9, "kl": 5},
+        ],
     ),
     "the start of one metric and the end of another": (
         "| | value |\n|---|---|\n| KL | 0.5 |\n| initial reward | 0.3 |\n| final loss | 0.2 |\n",
