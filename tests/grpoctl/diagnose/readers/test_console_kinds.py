@@ -339,10 +339,10 @@ def test_rewards_before_the_first_number_are_rows(tmp_path: Path) -> None:
 
 def test_lines_of_another_phase_are_no_updates_of_a_step(tmp_path: Path) -> None:
     steps = "".join(
-        f"Step {at} | reward=0.{at}\n  ppo loss=0.{at} kl=0.0{at}\n  ppo loss=0.{at} kl=0.0{at}\n" for at in range(1, 7)
+        f"Step {at} | reward=0.{at}\n  loss=0.{at} kl=0.0{at}\n  loss=0.{at} kl=0.0{at}\n" for at in range(1, 7)
     )
     right = [(at / 10, at / 100) for at in range(1, 7)]
-    sft, cut, of_step_0 = "SFT loss=1.9 kl=0.5\n" * 10, "Step 7 | reward=0.7\n", "  ppo loss=0.9 kl=0.9\n" * 2
+    sft, cut, of_step_0 = "loss=1.9 kl=0.5\n" * 10, "Step 7 | reward=0.7\n", "  loss=0.9 kl=0.9\n" * 2
     for before, behind in (("Epoch 1/1 loss: 1.23\n", cut), (sft, ""), (sft, cut), (of_step_0, "")):
         rows = rows_of(tmp_path, before + steps + behind)
         assert [(row["reward/mean"], row["kl"]) for row in rows if "kl" in row and "reward/mean" in row] == right
