@@ -296,13 +296,12 @@ def _listed_in(text: str) -> dict[str, Any]:
     ]
     told = {(_NAMES[name], value) for _, name, value in said}
     fields = {field for field, _ in told}
+    alone = said_so or not _ALONE.isdisjoint(written for written, _, _ in said)
     is_clear = (
-        (0 if said_so or {written for written, _, _ in said} & _ALONE else 1) < len(fields) == len(told)
+        (0 if alone else 1) < len(fields) == len(told)
         and any(len(written) > 1 for written, _, _ in said)
         and all(_is_possible(field, value) for field, value in told)
-        and (
-            quoted or said_so or "num_generations" in fields or not _ALONE.isdisjoint(written for written, _, _ in said)
-        )
+        and (quoted or alone or "num_generations" in fields)
     )
     return {name: value for _, name, value in said} if is_clear else {}
 
