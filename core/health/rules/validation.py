@@ -362,7 +362,7 @@ def _counted_hacks(case: Case) -> Sequence[Finding]:
     """What a detector in the log finds that games the reward; see `reward-hacking`."""
     shares, counts = (values_of(case.stage_rows, name) for name in ("reward/hacked", "reward/hacks"))
     values, least = (shares, GAMED) if shares else (counts, 1.0)
-    if not values or min(values) < 0:
+    if not values or min(values) < 0 or (shares and max(shares) > 1):  # percent, or a count: nobody says
         return ()
     was, now = thirds(values)
     if now < least or now < CURED * was:

@@ -21,7 +21,7 @@ from core.text import harmless
 from grpoctl.diagnose.readers.attempts import BEGINS_AGAIN, PLACED, newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import LineParser
-from grpoctl.diagnose.readers.course_of_lines import in_order, oldest_first, told_once
+from grpoctl.diagnose.readers.course_of_lines import in_order, oldest_first, told_once, with_more_of
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import Heads
 from grpoctl.diagnose.readers.logged import (
@@ -339,11 +339,11 @@ def _with_updates_between(log: _Log, form: Form, logged: list[Logged]) -> list[L
     apart = [bisect.bisect_right(places, entry.line) for entry in updates]
     in_turn = len(set(apart)) == len(apart) and abs(len(apart) - len(places)) <= 1
     told = {name_of(name) for entry in logged for name in entry.cells}
-    new = any(name_of(name) not in told for name in updates[0].cells)
-    if not in_turn or not new:
+    if not in_turn or all(name_of(name) in told for name in updates[0].cells):
         return logged
-    of_rows = [one._replace(bar=rewarded[max(at - 1, 0)].bar) for one, at in zip(updates, apart, strict=True)]
-    return sorted([*logged, *of_rows], key=lambda entry: entry.line)
+    first = 0 if apart[0] == 0 else -1  # it stands before the line of its step, or behind it
+    of_row = {id(rewarded[at + first]): one for one, at in zip(updates, apart, strict=True) if at + first < len(places)}
+    return [with_more_of(entry, of_row[id(entry)]) if id(entry) in of_row else entry for entry in logged]
 
 
 def _form_of(log: _Log) -> Form:

@@ -89,7 +89,7 @@ _FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters
 _HAS_ARROW = re.compile(r"\d\**\s*(?:->|→|=>|⇒)")
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
 _STEP_WORD = re.compile(
-    r"(?<!sec/)(?<!secs/)(?<!onds/)(?<!ms/)(?<!\Ws/)(?<!kens/)(?<!tok/)(?<!toks/)(?<!ples/)(?<!time/)(?<!per )"
+    r"(?:(?<![A-Za-z)]/)|(?<=train/)|(?<=training/)|(?<=trainer/)|(?<=metrics/)|(?<=grpo/))(?<!per )"
     r"\b(?:(?:global[ _])?(?:step|iter(?:ation)?|update|episode)\b[ _]?(?:#|no\.?)?\s?[:=]?\s{0,8}"
     r"|batch\b[ _]?(?:#|no\.?)?\s?[:=]?\s?)(?:\[\s{0,8})?(?:\d{1,9}\s?(?:-|–|to)\s?)?(\d{1,9})\b(?![.%\d])",
     re.IGNORECASE,
@@ -110,7 +110,8 @@ _EVALUATES = (
     )
 )
 _EVALUATED_AS = re.compile(  # val metrics: {...}
-    r"\b(?:val(?:idation)?|eval(?:uation)?)\s(?:metrics|results|scores?)\s?[:=]\s*\Z", re.IGNORECASE
+    r"(?<!/)(?<!and )(?<!& )\b(?:val(?:idation)?|eval(?:uation)?)\s(?:metrics|results|scores?)\s?[:=]\s*\Z",
+    re.IGNORECASE,
 )
 _LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR)\b(?::[\w.]+:)?[\s\]|:>-]*")
 _WHERE = re.compile(r"\[?(?:[\w.]+\.py:\d+|[\w.]+:[\w.<>]+:\d+)\]?[\s|:>-]+")

@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby, pairwise, zip_longest
-from statistics import pstdev
 
 from grpoctl.diagnose.readers.attempts import TIMED
 from grpoctl.diagnose.readers.base import TOO_SMALL
@@ -73,35 +72,27 @@ def _without_bars(logged: Sequence[Logged]) -> Sequence[Logged]:
 def _without_examples(logged: list[Logged]) -> list[Logged]:
     """The lines without those of single completions, where others tell rewards, too."""
     others = [entry for entry in logged if not entry.single]
-    told = sum(has_reward(tuple(entry.cells)) for entry in others)
-    if len(others) < len(logged) and told < _ENOUGH:
-        return _by_groups(logged)
+    rewarded = [entry for entry in others if has_reward(tuple(entry.cells))]
+    means = [entry for entry in rewarded if entry.step is not None and tells_a_mean(entry.cells)]
+    if len(others) < len(logged) and len(rewarded) < _ENOUGH and not means:
+        of_epochs = all(entry.step is None and entry.epoch is not None for entry in rewarded)
+        return _by_groups(logged) if of_epochs else logged
     return _without_unnumbered(others)
 
 
 def _by_groups(logged: list[Logged]) -> list[Logged]:
-    """The lines with one for each group of completions, its mean reward and deviation, where no line tells a mean.
+    """The lines with one for each group of completions, with their means, where no line but an epoch's tells a mean.
 
     Completions without another line between are of a group; most groups have two or more, and there are three or more.
-    Lines that are no completion's and tell a reward are then of an epoch, or of the whole run.
     """
     groups = [list(rows) for single, rows in groupby(logged, key=lambda entry: entry.single) if single]
     groups = [rows for rows in groups if all(has_reward(tuple(row.cells)) for row in rows)]
     if len(groups) < _ENOUGH or 2 * sum(len(rows) > 1 for rows in groups) <= len(groups):
         return logged
-    means = {id(rows[0]): _group_of(rows) for rows in groups}
-    kept = (means.get(id(entry), None if entry.single else entry) for entry in logged)
+    means = {id(rows[0]): _mean_of_rows(rows)._replace(single=False) for rows in groups}
     told = set(map(id, means.values()))
+    kept = (means.get(id(entry), None if entry.single else entry) for entry in logged)
     return [one for one in kept if one is not None and (id(one) in told or not has_reward(tuple(one.cells)))]
-
-
-def _group_of(rows: Sequence[Logged]) -> Logged:
-    """The rows of a group's completions as one."""
-    rewards = [value for row in rows for name, value in row.cells.items() if name_of(name) == "reward/mean"]
-    known = [value for value in rewards if value is not None and math.isfinite(value)]
-    whole = _mean_of_rows(rows)
-    spread = {"group_std": pstdev(known)} if len(known) > 1 else {}
-    return whole._replace(cells={**whole.cells, **spread}, single=False)
 
 
 def _without_unnumbered(logged: list[Logged]) -> list[Logged]:
@@ -150,14 +141,14 @@ def _with_updates(logged: list[Logged]) -> list[Logged]:
     updates = _updates_between(logged, places)
     if not updates:
         return logged
-    behind = any(at > places[-1] for at in updates) or not any(at < places[0] for at in updates)
+    behind = sum(at > places[-1] for at in updates) >= sum(at < places[0] for at in updates)
     of_step: dict[int, list[int]] = {}
     for at in updates:
         owner = bisect.bisect_right(places, at) - behind
         if 0 <= owner < len(places):
             of_step.setdefault(places[owner], []).append(at)
     joined = {
-        at: _with_more_of(logged[at], _mean_of_rows([logged[row] for row in rows])) for at, rows in of_step.items()
+        at: with_more_of(logged[at], _mean_of_rows([logged[row] for row in rows])) for at, rows in of_step.items()
     }
     gone = set(updates)  # of the run's other part, where an excerpt begins or ends among them
     return [joined.get(at, entry) for at, entry in enumerate(logged) if at not in gone]
@@ -418,11 +409,11 @@ def _without_told_again(logged: list[Logged]) -> list[Logged]:
     pending: Logged | None = None  # of the entry that follows, where it tells the same
     for entry, after in zip_longest(logged, logged[1:]):
         if entry.step is None and kept and _tells_the_same(entry, kept[-1]):
-            kept[-1] = _with_more_of(kept[-1], entry)
+            kept[-1] = with_more_of(kept[-1], entry)
         elif entry.step is None and after is not None and _tells_the_same(entry, after):
             pending = entry
         else:
-            kept.append(entry if pending is None else _with_more_of(entry, pending))
+            kept.append(entry if pending is None else with_more_of(entry, pending))
             pending = None
     return kept
 
@@ -436,7 +427,7 @@ def _tells_the_same(entry: Logged, other: Logged) -> bool:
     return len(shared) > 1 and any(one for one, _ in shared) and all(_alike(a, b) for a, b in shared)
 
 
-def _with_more_of(entry: Logged, other: Logged) -> Logged:
+def with_more_of(entry: Logged, other: Logged) -> Logged:
     """The entry with those metrics of the other that it does not tell."""
     told = {name_of(name) for name in entry.cells}
     more = {name: value for name, value in other.cells.items() if name_of(name) not in told}

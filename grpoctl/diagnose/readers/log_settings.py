@@ -50,6 +50,10 @@ _SAYS_SETTINGS = re.compile(  # a line that says what it lists: `Config: group_s
     re.IGNORECASE,
 )
 _OF_METRICS = re.compile(r"reward|loss|step|iter|epoch|score|acc", re.IGNORECASE)
+_OF_ANOTHER_PART = re.compile(
+    r"\b(?:eval\w*|val\w*|test\w*|sft|dpo|critic|teacher|judge|ref\w*|reward|rm|draft|warm-?up|pretrain\w*)\b",
+    re.IGNORECASE,
+)
 _OF_EPISODES = frozenset({"max_steps", "warmup_steps", "top_k"})  # or of another part, where a line lists them
 _ALONE = frozenset(
     {"num_generations", "learning_rate", "max_completion_length", "n_samples_per_prompt"}
@@ -60,6 +64,11 @@ _KEY = re.compile(r"['\"]([\w./]+)['\"]: ")
 _PLAIN = re.compile(
     r"^[\s\-*•>]*\**['\"`]?([A-Za-z][\w .-]{0,40}?)['\"`]?\**\s*(?:[:=]|->)\s*\**[`'\"]?([^\s,`'\"]+)[`'\"]?,?\s*$"
 )
+_BOX_OF_SETTINGS = re.compile(
+    r"\s*[|│]\s*(?:hyper)?(?:key|param(?:eter)?|setting|argument|option|config)s?\s*[|│]\s*(?:value|setting)s?\s*[|│]",
+    re.IGNORECASE,
+)
+_OF_A_BOX = re.compile(r"\s*[|│+├└╞═-]")
 _BOXED = re.compile(
     r"^\s*[|│]\s*([A-Za-z][\w.-]{1,40})\s*[|│]\s*['\"]?([^\s|│'\"]{1,40})['\"]?\s*[|│]\s*$"
 )  # Key | Value
@@ -113,6 +122,7 @@ class LogSettings:
         self._held: list[str] = []  # lines of a dictionary that is being printed
         self._depth = 0
         self._in_arguments = False
+        self._in_box = False  # whose header says that it has settings
         self._lines = 0
 
     def look(self, text: str, *, before_metrics: bool, plain: bool = True) -> bool:
@@ -138,7 +148,8 @@ class LogSettings:
 
     def _look_at_plain(self, text: str) -> None:
         """A line of a head, or of code."""
-        if match := _PLAIN.match(text) or _BOXED.match(text):
+        self._in_box = _BOX_OF_SETTINGS.match(text) is not None or (self._in_box and _OF_A_BOX.match(text) is not None)
+        if match := _PLAIN.match(text) or (_BOXED.match(text) if self._in_box else None):
             self._take_plain(match[1], match[2])
         if (match := _ASSIGNED.match(text)) and len(self._assigned) < _MOST_ASSIGNED:
             self._assigned[match[1]] = _value(match[2])
@@ -296,7 +307,8 @@ def _listed_in(text: str) -> dict[str, Any]:
     ]
     told = {(_NAMES[name], value) for _, name, value in said}
     fields = {field for field, _ in told}
-    alone = said_so or not _ALONE.isdisjoint(written for written, _, _ in said)
+    by_name = not _ALONE.isdisjoint(written for written, _, _ in said)
+    alone = said_so or (by_name and _OF_ANOTHER_PART.search(text) is None)
     is_clear = (
         (0 if alone else 1) < len(fields) == len(told)
         and any(len(written) > 1 for written, _, _ in said)
@@ -311,7 +323,7 @@ def _entries_of(text: str) -> list[tuple[str, str]]:
     said = text[text.index("{") : text.rfind("}") + 1]
     try:
         document = ast.literal_eval(said)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # {{}}, a set of a dictionary
         return _ENTRY.findall(said) if said.count("{") == 1 else []
     numbers = document.items() if isinstance(document, dict) else ()
     return [(str(name), repr(value)) for name, value in numbers if isinstance(value, int | float)]

@@ -62,9 +62,10 @@ def numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> Numbered
 
 
 def _tell_no_reward(training: Sequence[Logged]) -> bool:
-    """Whether rows without a step of their own have no reward, and those with one have."""
+    """Whether rows without a step of their own have no reward, those with one have, and are more."""
     rewarded = {entry.step for entry in training if has_reward(tuple(entry.cells))}
-    return None not in rewarded and len(rewarded) >= _FEWEST_ROWS
+    without = sum(entry.step is None for entry in training)
+    return None not in rewarded and len(rewarded) >= max(_FEWEST_ROWS, without)
 
 
 def _steps_of(logged: Sequence[Logged], training: Sequence[Logged]) -> tuple[list[int], str, bool]:

@@ -304,6 +304,7 @@ def test_a_reward_that_parts_from_what_it_stands_for(case: Case, confidence: str
         ("reward/hacked", [0.6, 0.4, 0.2, 0.1], None),  # found less and less
         ("reward/hacked", [0.6, 0.5, 0.5, 0.4], "warning"),
         ("reward/hacked", [-1.0, 0.5, 0.5, 0.5], None),  # no share
+        ("reward/hacked", [3.0, 3.0, 3.0, 2.0], None),  # percent, or a count
         ("reward/hacked", [], None),
         ("reward/hacks", [0.0, 3.0, 20.0, 19.0], "warning"),
         ("reward/hacks", [0.0, 1.0, 8.0, 8.0], "info"),  # a row's, or all so far

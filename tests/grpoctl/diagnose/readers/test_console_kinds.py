@@ -105,6 +105,7 @@ def test_a_word_before_the_first_step_numbers_nothing(word: str, tmp_path: Path)
         "Step 4\n├── reward: 0.4\n└── kl: 0.01",
         "Step 4 | samples 64 | reward 0.4 kl 0.01",
         "[evaluator] Step 4: reward=0.4",
+        "[step 4] train/val metrics: {'reward': 0.4, 'kl': 0.04, 'val_reward': 0.3}",
         "test run, Step 4: reward=0.4",
         "val_frac=0.1 Step 4: reward=0.4",
     ],
@@ -176,10 +177,43 @@ def test_completions_without_a_mean_are_read_by_their_groups(tmp_path: Path) -> 
     text = "".join(group.format(at=at, one=at % 2, two=1) for at in range(1, 7)) + "Epoch 1 avg reward: 0.75\n"
     rows = rows_of(tmp_path, text)
     assert told(rows) == [(at, 1.0 if at % 2 else 0.5) for at in range(1, 7)]
-    assert [row["reward/group_std"] for row in rows] == [0.0 if at % 2 else 0.5 for at in range(1, 7)]
+    assert not [row for row in rows if "reward/group_std" in row]  # what is printed may be two of sixty-four
     assert {row["loss"] for row in rows} == {0.5}
     one_each = "".join(f"Rollout {at}: reward=0.{at}\nLoss: 0.5\n" for at in range(1, 7))
     assert told(rows_of(tmp_path, one_each)) == [(at, at / 10) for at in range(1, 7)]
+
+
+def test_samples_are_no_steps_where_few_lines_tell_the_mean(tmp_path: Path) -> None:
+    step = "  Sample 1 (reward: 0.0)\n  Sample 2 (reward: 0.0)\nStep {0} loss: 0.0{0}\n"
+    steps = [step.format(at) + ("" if at % 4 else f"Step {at} mean reward: 0.{at} kl: 0.01\n") for at in range(1, 9)]
+    rewards = [row["reward/mean"] for row in rows_of(tmp_path, "".join(steps)) if "reward/mean" in row]
+    assert {0.4, 0.8} <= {*rewards}
+
+
+@pytest.mark.parametrize("behind", ["", "loss=0.701 kl=0.070\n"])  # and read while it goes on
+def test_updates_before_their_step_are_its_own(behind: str, tmp_path: Path) -> None:
+    steps = "".join(f"loss=0.{at} kl=0.0{at}\n" * 4 + f"Step {at} reward=0.{at}\n" for at in range(1, 7))
+    rows = [row for row in rows_of(tmp_path, steps + behind) if "reward/mean" in row]
+    assert [(row["step"], row["reward/mean"], row["kl"]) for row in rows] == [
+        (at, at / 10, at / 100) for at in range(1, 7)
+    ]
+
+
+def test_a_dictionary_before_its_steps_line_is_its_own(tmp_path: Path) -> None:
+    rows = rows_of(
+        tmp_path, "".join(f"{{'loss': 0.{at}, 'kl': 0.0{at}}}\nStep {at} reward=0.{at}\n" for at in range(1, 8))
+    )
+    assert [(row["step"], row["reward/mean"], row["kl"]) for row in rows] == [
+        (at, at / 10, at / 100) for at in range(1, 8)
+    ]
+
+
+def test_many_updates_for_a_reward_are_rows(tmp_path: Path) -> None:
+    updates = [f"{{'loss': 0.{at}, 'kl': 0.02, 'grad_norm': 1.{at}}}\n" for at in range(11, 51)]
+    text = "".join(
+        one + (f"{{'step': {at}, 'reward': 0.{at}}}\n" if at % 10 == 0 else "") for at, one in enumerate(updates, 1)
+    )
+    assert len(rows_of(tmp_path, text)) >= 40
 
 
 def test_few_lines_of_steps_do_not_outvote_rows_without(tmp_path: Path) -> None:
@@ -231,6 +265,8 @@ def test_a_log_that_goes_on_without_numbers_is_not_cut_off(tmp_path: Path) -> No
     "line",
     [
         "reward=0.{0} kl=0.01 ms/step:    3999",
+        "reward=0.{0} kl=0.01 rollouts/step=64",
+        "reward 0.{0} | kl 0.01 | 5.2s/step 16 left",
         "reward 0.{0}  kl 0.01  batch     64  loss 0.1",
         "reward 0.{0}  kl 0.01  sec per step:      1",
         "kl 0.01 loss 0.3 reward per step 0.{0}",

@@ -123,7 +123,7 @@ def test_numbers_that_code_calls_by_a_name_are_looked_up() -> None:
         ("Config: {'lr': 1e-06, 'group_size': 8, 'critic': {'lr': 0.01}}",
          {"num_generations": 8, "learning_rate": 1e-6}),
         ("vllm worker started: num_generations=8, max_inflight_tasks=256", {"num_generations": 8}),
-        ("| actor_learning_rate      | 1e-06                     |", {"learning_rate": 1e-6}),
+        ("| Key  | Value |\n+---+---+\n| actor_learning_rate  | 1e-06         |", {"learning_rate": 1e-6}),
         ("| k      | 3                     |", {}),
         ("| lr | 1e-6 | 0.5 |", {}),  # a row of a table
         *[(line, {}) for line in (
@@ -133,6 +133,8 @@ def test_numbers_that_code_calls_by_a_name_are_looked_up() -> None:
             "Config: {'env': {'lr': 1e-6, 'beta': 0.1}}",
             'Config: {"a": true, "critic": {"lr": 1e-6, "beta": 0.1}}', "Config: env=frozenlake max_steps=8",
             "Model config: {'num_experts': 64, 'top_k': 2}", "Reward model config: lr=9e-6",
+            "Evaluation with num_generations=4", "SFT warmup: learning_rate=2e-4", "Config: {{'lr': 1e-6}}",
+            "Critic optimizer: AdamW(learning_rate=1e-3)", "| learning_rate | 1e-6 |",
         )],
     ],
 )  # fmt: skip
