@@ -32,6 +32,7 @@ from grpoctl.diagnose.readers.logged import (
     epoch_of,
     has_reward,
     is_held_out,
+    mean_cells,
     only_of_evaluations,
     own_step,
 )
@@ -304,15 +305,9 @@ def _mean_of(rows: Sequence[Logged]) -> Logged:
     """Neighbours as one row, at the last one's place; a value that was no number once makes its mean none."""
     if len(rows) == 1:
         return rows[0]
-    cells: dict[str, float | None] = {}
-    for name in {name for row in rows for name in row.cells}:
-        values = [value for row in rows if (value := row.cells.get(name)) is not None]
-        cells[name] = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.nan
     last = rows[-1]
-    for name in STEPS:
-        if name in last.cells:
-            cells[name] = last.cells[name]
-    return last._replace(line=rows[0].line, cells=cells)
+    steps = {name: last.cells[name] for name in STEPS if name in last.cells}
+    return last._replace(line=rows[0].line, cells=mean_cells(rows) | steps)
 
 
 def _metrics_of(log: _Log, rows: Sequence[Logged]) -> set[str | None]:
@@ -332,10 +327,10 @@ def _rewarded(log: _Log, rows: Sequence[Logged], *, held_out: bool = False) -> i
 def _with_updates_between(log: _Log, form: Form, logged: list[Logged]) -> list[Logged]:
     """The lines, with the dictionaries between them that tell what an update did, one to each line with a reward."""
     updates = log.logged["dictionary"]
-    rewarded = [entry for entry in logged if has_reward(tuple(entry.cells))]
-    places = [entry.line for entry in rewarded]
     if form != "pairs" or len(updates) < 2 or any(row.step is not None or row.run for row in updates):
         return logged
+    rewarded = [entry for entry in logged if has_reward(tuple(entry.cells))]
+    places = [entry.line for entry in rewarded]
     apart = [bisect.bisect_right(places, entry.line) for entry in updates]
     in_turn = len(set(apart)) == len(apart) and abs(len(apart) - len(places)) <= 1
     told = {name_of(name) for entry in logged for name in entry.cells}

@@ -18,6 +18,7 @@ from grpoctl.diagnose.readers.logged import (
     Logged,
     has_reward,
     is_held_out,
+    mean_cells,
     only_of_evaluations,
     tells_a_mean,
     tells_a_score,
@@ -89,7 +90,7 @@ def _by_groups(logged: list[Logged]) -> list[Logged]:
     groups = [rows for rows in groups if all(has_reward(tuple(row.cells)) for row in rows)]
     if len(groups) < _ENOUGH or 2 * sum(len(rows) > 1 for rows in groups) <= len(groups):
         return logged
-    means = {id(rows[0]): _mean_of_rows(rows)._replace(single=False) for rows in groups}
+    means = {id(rows[0]): rows[0]._replace(cells=mean_cells(rows), single=False) for rows in groups}
     told = set(map(id, means.values()))
     kept = (means.get(id(entry), None if entry.single else entry) for entry in logged)
     return [one for one in kept if one is not None and (id(one) in told or not has_reward(tuple(one.cells)))]
@@ -148,7 +149,8 @@ def _with_updates(logged: list[Logged]) -> list[Logged]:
         if 0 <= owner < len(places):
             of_step.setdefault(places[owner], []).append(at)
     joined = {
-        at: with_more_of(logged[at], _mean_of_rows([logged[row] for row in rows])) for at, rows in of_step.items()
+        at: with_more_of(logged[at], logged[rows[0]]._replace(cells=mean_cells([logged[row] for row in rows])))
+        for at, rows in of_step.items()
     }
     gone = set(updates)  # of the run's other part, where an excerpt begins or ends among them
     return [joined.get(at, entry) for at, entry in enumerate(logged) if at not in gone]
@@ -181,15 +183,6 @@ def _is_of_an_update(entry: Logged) -> bool:
         and not only_of_evaluations(names)
         and not entry.in_bar
     )
-
-
-def _mean_of_rows(rows: Sequence[Logged]) -> Logged:
-    """The rows as one: the mean of what each tells; none of what was no number once."""
-    cells: dict[str, float | None] = {}
-    for name in dict.fromkeys(name for row in rows for name in row.cells):
-        values = [value for row in rows if (value := row.cells.get(name)) is not None]
-        cells[name] = math.fsum(values) / len(values) if values and all(map(math.isfinite, values)) else math.nan
-    return rows[0]._replace(cells=cells)
 
 
 def _without_redrawn(logged: list[Logged]) -> list[Logged]:

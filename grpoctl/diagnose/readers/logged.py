@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -50,6 +50,7 @@ def is_of_evaluation(names: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=1000)
 def only_of_evaluations(names: tuple[str, ...]) -> bool:
+    """Whether names are of an evaluation's metrics, and of nothing else."""
     metrics = {name_of(name) for name in names} - {None, "step"}
     return bool(metrics) and all((metric or "").startswith("eval/") for metric in metrics)
 
@@ -63,6 +64,7 @@ def stands_behind(entry: Logged) -> bool:
 
 @lru_cache(maxsize=1000)
 def has_reward(names: tuple[str, ...]) -> bool:
+    """Whether one of the names is the mean reward of training."""
     return "reward/mean" in map(name_of, names)
 
 
@@ -77,6 +79,15 @@ def tells_a_mean(names: Iterable[str]) -> bool:
     """Whether the name of a reward says that it is a mean."""
     rewards = [name for name in names if name_of(name) == "reward/mean"]
     return any(word in ("mean", "avg", "average") for name in rewards for word in re.split(r"[^a-z]+", name.lower()))
+
+
+def mean_cells(rows: Sequence[Logged]) -> dict[str, float | None]:
+    """The mean of what each row tells, a name at a time; NaN where a value was no number once."""
+    cells: dict[str, float | None] = {}
+    for name in dict.fromkeys(name for row in rows for name in row.cells):
+        values = [value for row in rows if (value := row.cells.get(name)) is not None]
+        cells[name] = math.fsum(values) / len(values) if values and all(map(math.isfinite, values)) else math.nan
+    return cells
 
 
 def as_mapped(cells: Cells, mapped: Mapping[str, str]) -> Cells:
