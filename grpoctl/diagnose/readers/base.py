@@ -133,8 +133,8 @@ def without_absent(rows: Sequence[dict[str, float | None]]) -> tuple[Sequence[di
     has one. A NaN is nothing where no metric of its kind has a number on that row, and other metrics have. Without
     others: where the kind comes and goes, and neither a weight nor a reward that is NaN makes all of it NaN.
     """
-    padded = rows and all(row.keys() == rows[0].keys() for row in rows)
-    if not padded or not any(None in row.values() for row in rows):
+    padded = any(None in row.values() for row in rows) and all(row.keys() == rows[0].keys() for row in rows)
+    if not padded:
         return rows, []
     told = [frozenset(name for name, value in row.items() if value is not None) for row in rows]
     alike = Counter(told)
@@ -191,10 +191,8 @@ def without_impossible(rows: StepTable) -> tuple[StepTable, list[str]]:
     """The rows without values that their metric cannot have, and a note for each such metric."""
     values: dict[str, list[float]] = {}
     why: dict[str, str] = {}  # of the metrics with such a value: a bound is crossed by the least or the greatest
-    names: dict[str, float | None] = {}  # in the order of the rows
-    for row in rows:
-        names.update(row)
-    for name in filter(_has_bounds, names):
+    alike = dict.fromkeys(map(tuple, rows))  # the names of rows, in their order
+    for name in filter(_has_bounds, dict.fromkeys(name for names in alike for name in names)):
         values[name] = known = _column(rows, name)
         if known and (reason := impossible(name, min(known)) or impossible(name, max(known))):
             why[name] = reason

@@ -21,7 +21,7 @@ from typing import Any
 from core.text import harmless
 from grpoctl.diagnose.readers.base import Unread
 from grpoctl.diagnose.readers.joined_lines import JoinedLines
-from grpoctl.diagnose.readers.logged import Logged, tells_a_mean, tells_a_score
+from grpoctl.diagnose.readers.logged import Logged, has_reward, tells_a_mean, tells_a_score
 from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, is_aside, name_of, run_named, split_named
 from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.outline import Outline
@@ -155,6 +155,7 @@ _LONGEST_HEADER = 2000  # characters
 _LONGEST_JOINED = 2000  # characters of a line that may go on
 _SHORT = 200  # characters of a line that numbers a step and says no more
 _SHOWN = 120  # characters of a line that was not understood
+_SETTLED = 50  # lines of verl: what else a log of so many prints is no other form of its metrics
 _OFTEN = re.compile(
     r"step|iter|epoch|reward|score|loss|kl\b|acc|checkpoint|pass@|(?:mean|avg)(?:@|-of-)", re.IGNORECASE
 )  # a header has one of them
@@ -226,13 +227,15 @@ class LineParser:
         self._spellings: dict[str, str] = {}  # names of several words -> as they are known
         self._plan = _Plan()
         self._colons = 0  # that such a line has
+        self._of_verl = 0  # lines of it with a reward
 
-    def feed(self, line: Line) -> Iterator[Logged]:
+    def feed(self, line: Line) -> Iterable[Logged]:
         """The metrics in a line, as soon as they are whole."""
         self._number = number = line.number
         text = line.text
-        if len(text) > _LONGEST_JOINED and not self._joined.is_open and "\r" not in text:
-            return self._part(number, text)  # one of verl, quickly
+        if len(text) > _LONGEST_JOINED and not self._joined.is_open and "\r" not in text:  # quickly
+            row = self._row_of_verl(number, text)
+            return self._part(number, text) if row is None else (row,)
         if "\r" in text or ("|" in text and "<" in text):
             return (logged for part in _pieces(text) for logged in self._parts(number, part))
         return self._parts(number, text)
@@ -267,14 +270,21 @@ class LineParser:
     def _parts(self, number: int, text: str) -> Iterator[Logged]:
         return (logged for at, part in self._joined.feed(number, text) for logged in self._part(at, part))
 
+    def _row_of_verl(self, number: int, text: str) -> Logged | None:
+        if " - " not in text or "step:" not in text or (cells := self._verl(text)) is None:
+            return None
+        self._held = ""
+        self._outline.see(text)
+        self.first_line, self._has_steps = self.first_line or number, True
+        self._of_verl += self._of_verl < _SETTLED and has_reward(tuple(cells))
+        return Logged(line=number, form="verl", cells=cells, step=int(cells["step"] or 0), bar=self.bar)
+
     def _part(self, number: int, text: str) -> Iterator[Logged]:
         if text[:1] in _DECORATED or text[:3].strip()[:1] in _DECORATED:
             self._in_example = _EXAMPLE.match(text) is not None
         self._outline.see(without_prefix(text) if len(text) < _SHORT + _LONGEST_NAME else text)
-        if " - " in text and "step:" in text and (cells := self._verl(text)) is not None:
-            self._held = ""
-            self.first_line, self._has_steps = self.first_line or number, True
-            yield Logged(line=number, form="verl", cells=cells, step=int(cells["step"] or 0), bar=self.bar)
+        if (row := self._row_of_verl(number, text)) is not None:
+            yield row
             return
         if "/" in text and "[" in text:
             self._look_at_bars(text)
@@ -284,6 +294,8 @@ class LineParser:
             if logged or self._held:
                 return
             text = self._outside
+        if self._of_verl >= _SETTLED and not self._table.is_open:
+            return
         remark = self._table.is_open and self._table.cut != "bars" and text.startswith("#")
         fence = text.startswith("```") and len(self._table.rows) == 1  # between a header and its rows
         if not text.strip() or fence or remark:

@@ -126,11 +126,10 @@ class LogSettings:
         self._lines = 0
 
     def look(self, text: str, *, before_metrics: bool, plain: bool = True) -> bool:
-        """Takes what the line states, and says whether that is anything. plain: `lr: 1e-6` and `lr = 1e-6`, too."""
+        """Takes what a line without its prefix states, and says whether that is anything. plain: also `lr: 1e-6`."""
         in_box = before_metrics and text.lstrip().startswith(("|", "│"))
         if not (in_box or any(mark in text for mark in _MARKS) or self._held or self._in_arguments):
             return False
-        text = without_prefix(text)
         if self._held or (before_metrics and "{'" in text and any(part in text for part in _PARTS)):
             self._dictionary(text)
             return True
@@ -235,14 +234,15 @@ class Heads:
     def look(self, line: Line, *, before_metrics: bool, is_read: bool) -> None:
         """Takes what the line states. is_read: metrics were read in it, such as the learning rate of an argument."""
         is_first, self._in_head = self._in_head and not before_metrics, before_metrics
-        if is_read and is_first and self.whole.take_listed(line.text):  # G=8 lr=2e-6 kl=0.02 are no metrics
-            self.first.take_listed(line.text)
-        elif not is_read or self.whole.goes_on_in(line.text):
-            self.whole.look(line.text, before_metrics=before_metrics)
+        text = without_prefix(line.text)
+        if is_read and is_first and self.whole.take_listed(text):  # G=8 lr=2e-6 kl=0.02 are no metrics
+            self.first.take_listed(text)
+        elif not is_read or self.whole.goes_on_in(text):
+            self.whole.look(text, before_metrics=before_metrics)
             if before_metrics:
-                self.first.look(line.text, before_metrics=True)
-        if not before_metrics and self._stating.look(line.text, before_metrics=True, plain=False):
-            self._later.append((line.number, line.text[:_LONGEST]))
+                self.first.look(text, before_metrics=True)
+        if not before_metrics and self._stating.look(text, before_metrics=True, plain=False):
+            self._later.append((line.number, text[:_LONGEST]))
 
     def between(self, before: int, line: int) -> LogSettings:
         """What stands behind the one line and not behind the other."""

@@ -55,6 +55,12 @@ def only_of_evaluations(names: tuple[str, ...]) -> bool:
     return bool(metrics) and all((metric or "").startswith("eval/") for metric in metrics)
 
 
+@lru_cache(maxsize=1000)
+def tells_no_training(names: tuple[str, ...]) -> bool:
+    """Whether an entry with these names is an evaluation's or a summary's, whatever form it has."""
+    return is_of_evaluation(names) or only_of_evaluations(names)
+
+
 def stands_behind(entry: Logged) -> bool:
     """Whether an entry is an evaluation that says no step: it was made after the row before it."""
     names = tuple(entry.cells)

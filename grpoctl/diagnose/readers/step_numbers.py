@@ -11,7 +11,7 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from grpoctl.diagnose.readers.attempts import FROM_SCRATCH
-from grpoctl.diagnose.readers.logged import SUMMARY, Logged, as_mapped, has_reward, is_of_evaluation, stands_behind
+from grpoctl.diagnose.readers.logged import SUMMARY, Logged, as_mapped, has_reward, is_of_evaluation, stands_behind, tells_no_training
 from grpoctl.diagnose.readers.metric_names import name_of
 from grpoctl.diagnose.readers.trainer_log import Entry
 
@@ -37,7 +37,9 @@ class Numbered(NamedTuple):
 
 def numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> Numbered:
     """The entries with their steps and with --map's names, and how they were numbered."""
-    training = [entry for entry in logged if not stands_behind(entry)] or list(logged)
+    training = list(logged)
+    if any(map(tells_no_training, {tuple(entry.cells) for entry in logged})):
+        training = [entry for entry in logged if not stands_behind(entry)] or training
     with_step = [entry for entry in training if entry.step is not None]
     if len(training) - len(with_step) <= len(training) / 20 or _tell_no_reward(training):
         training = with_step  # a summary, a word on the start: of the row before

@@ -206,7 +206,7 @@ def _without_other_rewards(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 def _rows(entries: Sequence[Entry]) -> tuple[StepTable, list[str]]:
     """One row a step: an evaluation's values stand in the row of its step. And a note on NaN that says nothing."""
-    names = set[str]().union(*(entry.cells for entry in entries))
+    names = _names(entries)
     older = is_older(names)
     by_step: dict[int, dict[str, float | None]] = {}
     told, absent = without_absent([translated(entry.cells, older=older) for entry in entries])
@@ -273,6 +273,11 @@ def bounded_by(metrics: Mapping[str, float | None], slices: Sequence[str]) -> di
     return said
 
 
+def _names(entries: Sequence[Entry]) -> set[str]:
+    """The names of all entries. Those of one log have the same ones over and over."""
+    return set[str]().union(*{tuple(entry.cells) for entry in entries})
+
+
 @lru_cache(maxsize=1000)  # a log's rows have the same names, over and over
 def _is_step(names: tuple[str, ...]) -> bool:
     """Whether an entry of these names is one of a step, and no run's summary."""
@@ -331,7 +336,7 @@ def _notes(entries: Sequence[Entry], span: int) -> list[str]:
     steps = Counter(entry.step for entry in entries if "loss" in entry.cells)
     if repeated := sum(count > 1 for count in steps.values()):
         notes.append(f"{repeated} steps were logged more than once (a resumed run): the last value stands")
-    names = set[str]().union(*(entry.cells for entry in entries))
+    names = _names(entries)
     if lost := left_out(names):
         more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
         notes.append(f"columns left out, for no rule reads them: {', '.join(lost[:_NAMED])}{more}")

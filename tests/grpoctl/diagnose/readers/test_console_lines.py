@@ -54,6 +54,19 @@ def test_verl_lines_of_another_order_and_length() -> None:
     assert cells(entries)[2]["val-core/gsm8k/acc/mean@1"] == 0.7
 
 
+def test_what_verl_prints_between_many_steps_is_no_other_form() -> None:
+    sample = "[score] reward: 0.9 kl: 3.0"
+    validation = "{'eval_reward': 0.5, 'kl': 0.25}"
+    steps = [VERL.format(step, 0.5, 0.25) for step in range(1, 61)]
+    entries, parser = parse(*(line for step in steps for line in (step, sample)), validation)
+    forms = [entry.form for entry in entries]
+    assert [forms.count(form) for form in ("verl", "pairs", "dictionary")] == [60, 49, 1]  # of the first 50 steps
+    assert parser.unknown == {"mine/other"}
+    entropy = [f"step:{step} - actor/entropy:0.5" for step in range(1, 61)]
+    entries, _ = parse(*(line for step in entropy for line in (step, sample)))
+    assert [entry.form for entry in entries].count("pairs") == 60  # that alone tell the reward
+
+
 def test_a_rate_that_was_printed_with_three_decimals_is_not_zero() -> None:
     ((rounded, exact), _) = parse(
         "step:1 - actor/lr:0.000 - actor/entropy:0.5", "step:2 - actor/lr:0.0 - actor/entropy:0.5"
