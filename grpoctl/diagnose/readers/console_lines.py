@@ -294,8 +294,11 @@ class LineParser:
             if logged or self._held:
                 return
             text = self._outside
-        if self._of_verl >= _SETTLED and not self._table.is_open:
-            return
+        if self._of_verl < _SETTLED or self._table.is_open:
+            yield from self._lines_of_text(number, text)
+
+    def _lines_of_text(self, number: int, text: str) -> Iterator[Logged]:
+        """What tables and prints say."""
         remark = self._table.is_open and self._table.cut != "bars" and text.startswith("#")
         fence = text.startswith("```") and len(self._table.rows) == 1  # between a header and its rows
         if not text.strip() or fence or remark:

@@ -11,7 +11,15 @@ from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from grpoctl.diagnose.readers.attempts import FROM_SCRATCH
-from grpoctl.diagnose.readers.logged import SUMMARY, Logged, as_mapped, has_reward, is_of_evaluation, stands_behind, tells_no_training
+from grpoctl.diagnose.readers.logged import (
+    SUMMARY,
+    Logged,
+    as_mapped,
+    has_reward,
+    is_of_evaluation,
+    stands_behind,
+    tells_no_training,
+)
 from grpoctl.diagnose.readers.metric_names import name_of
 from grpoctl.diagnose.readers.trainer_log import Entry
 
