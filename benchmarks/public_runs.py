@@ -1,4 +1,4 @@
-"""Writes grpoctl/diagnose/public_runs.csv: signs and causes of the failed public cases, for `grpoctl diagnose`.
+"""Writes grpoctl/diagnose/public_runs.csv: signs, looks and causes of the failed public cases, for `grpoctl diagnose`.
 
     python -m benchmarks.public_runs [FOLDER]
 
@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.wild import WildCase, cases_of, readings_of
-from core.health.likeness import PublicRun, signs
+from core.health.likeness import PLACES, PublicRun, signs
+from core.health.looks import looks_like
 from grpoctl.diagnose.public_runs import TABLE, called
 
 FOLDER = Path(__file__).parent / "wild_cases"
-COLUMNS = ("source", "causes", "signs")
+COLUMNS = ("source", "causes", "looks", "signs")
 
 
 def runs_of(cases: Sequence[WildCase], folder: Path) -> Iterator[PublicRun]:
@@ -26,13 +27,20 @@ def runs_of(cases: Sequence[WildCase], folder: Path) -> Iterator[PublicRun]:
     for case in cases:
         causes = frozenset(cause for cause in case.causes if not cause.startswith("other:"))
         if not case.healthy and causes:
-            yield PublicRun(source=called(case.source), causes=causes, signs=signs(readings_of(case, folder)[0].case))
+            first = readings_of(case, folder)[0].case
+            looks = tuple(looks_like(first)[:PLACES])
+            yield PublicRun(source=called(case.source), causes=causes, signs=signs(first), looks=looks)
 
 
 def written(runs: Sequence[PublicRun]) -> list[dict[str, str]]:
     """The rows of the table."""
     return [
-        {"source": run.source, "causes": ";".join(sorted(run.causes)), "signs": ";".join(sorted(run.signs))}
+        {
+            "source": run.source,
+            "causes": ";".join(sorted(run.causes)),
+            "looks": ";".join(run.looks),
+            "signs": ";".join(sorted(run.signs)),
+        }
         for run in runs
     ]
 

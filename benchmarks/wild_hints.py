@@ -19,7 +19,6 @@ from statistics import fmean
 
 from benchmarks.public_runs import runs_of
 from benchmarks.wild import WildCase, cases_of, elsewhere, outcome, readings_of
-from core.health.examine import ASIDE
 from core.health.finding import Finding
 from core.health.likeness import LEADS, PublicRun, chances, leads
 from core.health.statistics import wilson
@@ -64,7 +63,7 @@ def hinted(case: WildCase, folder: Path) -> list[str]:
 def led(case: WildCase, folder: Path) -> list[str]:
     """What the runs most like it failed by, asked of nothing else and of no run of its own repository."""
     first = readings_of(case, folder)[0].case
-    return [lead.id for lead in leads(first, chances(first, elsewhere(case)), [], ())]
+    return [lead.id for lead in leads(first, chances(first, elsewhere(case)), [])]
 
 
 def lead_table(cases: Sequence[WildCase], folder: Path) -> Iterator[str]:
@@ -108,7 +107,7 @@ def _bare(first: Reading, others: Sequence[Reading], runs: Sequence[PublicRun]) 
     """Errors and warnings, and leads."""
     found = diagnose(first, others=others, with_hints=False).findings
     grave = [one for one in found if one.severity != "info"]
-    return [*grave, *leads(first.case, chances(first.case, runs), grave, ASIDE)]
+    return [*grave, *leads(first.case, chances(first.case, runs), grave)]
 
 
 def _is_named(case: WildCase, findings: Sequence[Finding]) -> bool:

@@ -1,10 +1,11 @@
 """What failed public runs with the looks of a log failed by, as their authors said: a chance for each cause.
 
-Rules look for a cause; this asks what runs of the same looks died of. A run's looks are its signs: some sixty
-observations by round limits (the reward is flat, a KL above 0.1, groups of two, no evaluations). The chance of a cause
-is naive Bayes' of the signs that the log has and those that it has not, with a quarter of their evidence, since signs
-are not independent. What is said of it is a bet, and only for whoever knows that the run failed: sound runs look like
-failed ones, too. How often such bets are right is in docs/diagnosing.md, that a chance is what it says in decision 35.
+Rules look for a cause; this asks what runs of the same looks died of. A run's looks are its signs, some sixty
+observations by round limits (the reward is flat, a KL above 0.1, groups of two, no evaluations), and which causes it
+looks like first (looks). The chance of a cause is naive Bayes' of the signs that the log has and those that it has not,
+with a quarter of their evidence, since signs are not independent, and of the cause's place among the looks, with half.
+What is said of it is a bet, and only for whoever knows that the run failed: sound runs look like failed ones, too. How
+often such bets are right is in docs/diagnosing.md, that a chance is what it says in decision 35.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from statistics import fmean, median
 
 from core.health.case import Case, Settings
 from core.health.finding import Finding
+from core.health.looks import looks_like
 from core.health.statistics import series, thirds, trend
 from core.health.steps import held_out_rose, learns_from_samples, values_of
 
 SMOOTHED = 5.0  # runs that are added, with each sign as often as among all
 WEIGHED = 0.25  # of what signs say
+WEIGHED_LOOKS = 0.5  # of what the place among the looks says
+PLACES = 3  # of the looks that count
 CERTAIN = 1e-3  # from a share of 0 or 1, at least
 SELDOM = 0.05  # a chance: less is no lead
 LEADS = 2  # findings that are worth a look, those of rules and hints included
@@ -35,6 +39,7 @@ class PublicRun:
     source: str
     causes: frozenset[str]
     signs: frozenset[str]
+    looks: tuple[str, ...] = ()  # the causes that it looks like, the first of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -197,8 +202,9 @@ def chances(case: Case, runs: Sequence[PublicRun]) -> Chances:
     """The chance of each cause that the runs had; none where the log is of no policy that learns from its own samples.
 
     Odds of a cause times, for each sign, its share among runs of that cause over its share among the others (of a sign
-    that the log has not: of the shares that lack it), to the power of WEIGHED.
+    that the log has not: of the shares that lack it), to the power of WEIGHED; likewise for its place among the looks.
     """
+    looks = looks_like(case)[:PLACES]
     usual = Counter(cause for run in runs for cause in run.causes)
     spread = Counter(sign for run in runs for sign in run.signs)
     has = signs(case)
@@ -208,6 +214,7 @@ def chances(case: Case, runs: Sequence[PublicRun]) -> Chances:
         among = Counter(sign for run in runs if cause in run.causes for sign in run.signs)
         says = {sign: _says(among[sign], count, spread[sign], len(runs), is_there=sign in has) for sign in spread}
         log_odds = math.log((count + 0.5) / (len(runs) - count + 0.5)) + WEIGHED * math.fsum(says.values())
+        log_odds += WEIGHED_LOOKS * _place_says(cause, looks, runs)
         of[cause] = 1 / (1 + math.exp(-log_odds))
         clearest = sorted((sign for sign in has if says.get(sign, 0.0) > 0), key=lambda sign: (-says[sign], sign))
         of_column: dict[str, str] = {}
@@ -215,6 +222,18 @@ def chances(case: Case, runs: Sequence[PublicRun]) -> Chances:
             of_column.setdefault(sign.partition(":")[0], sign)
         by[cause] = list(of_column.values())
     return Chances(of=of, by=by, usual=usual, runs=len(runs))
+
+
+def _place_says(cause: str, looks: Sequence[str], runs: Sequence[PublicRun]) -> float:
+    """What it says for a cause that the log looks like it first, second, third, or less."""
+    place = _place(cause, looks)
+    there = [cause in run.causes for run in runs if _place(cause, run.looks) == place]
+    causes = sum(cause in run.causes for run in runs)
+    return _says(sum(there), causes, len(there), len(runs), is_there=True)
+
+
+def _place(cause: str, looks: Sequence[str]) -> int:
+    return looks.index(cause) if cause in looks else PLACES
 
 
 def _says(among: int, causes: int, spread: int, runs: int, *, is_there: bool) -> float:
@@ -229,13 +248,11 @@ def _share(count: float, of: float) -> float:
     return min(max(count / of, CERTAIN), 1 - CERTAIN)
 
 
-def leads(case: Case, like: Chances, findings: Sequence[Finding], aside: Sequence[str]) -> list[Finding]:
-    """What runs like this one failed by, as infos that fill up the findings to LEADS, the likeliest first.
+def leads(case: Case, like: Chances, findings: Sequence[Finding]) -> list[Finding]:
+    """What runs like this one failed by, as infos, the likeliest LEADS of them.
 
-    aside: ids of infos that are no reason for a failure. No lead is of what a finding has or rules out, of what the log
-    itself speaks against, or seldom.
+    No lead is of what a finding has or rules out, of what the log itself speaks against, or seldom.
     """
-    said = [finding for finding in findings if finding.severity != "info" or finding.id not in aside]
     settled = {one.id for one in findings} | {cause.id for one in findings for cause in one.rules_out}
     has = signs(case)
     open_ = [
@@ -243,7 +260,7 @@ def leads(case: Case, like: Chances, findings: Sequence[Finding], aside: Sequenc
         for cause in sorted(like.of, key=lambda cause: (-like.of[cause], -like.usual[cause], cause))
         if like.of[cause] >= SELDOM and cause not in settled and not speaks_against(cause, has, case)
     ]
-    return [_lead(cause, like, rises=RISES in has) for cause in open_[: max(0, LEADS - len(said))]]
+    return [_lead(cause, like, rises=RISES in has) for cause in open_[:LEADS]]
 
 
 def _lead(cause: str, like: Chances, *, rises: bool) -> Finding:

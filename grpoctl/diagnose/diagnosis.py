@@ -14,10 +14,10 @@ from typing import Any, Literal
 from core.errors import in_words
 from core.health.case import Case, Settings, bounded, huge
 from core.health.coverage import Coverage, coverage, pooled
-from core.health.examine import ASIDE, RULES, Rule, facts, importance, name_of_rule
+from core.health.examine import RULES, Rule, facts, importance, name_of_rule
 from core.health.finding import SEVERITIES, Finding, Severity
 from core.health.hints import hints
-from core.health.likeness import Chances, PublicRun, chances, leads
+from core.health.likeness import LEADS, Chances, PublicRun, chances, leads
 from core.health.pooled import examine_runs
 from core.health.statistics import HUGE
 from core.text import harmless
@@ -30,6 +30,8 @@ Outcome = Literal["findings", "sound", "unknown"]
 _LONGEST_TEXT = 160  # characters of a text of the evidence that a report shows; the JSON has it whole
 _MOST_RULES = 4  # that could not run and are named by a report; the JSON has all
 _MOST_UNREAD = 3  # kinds of lines that were not understood and are shown by a report; the same
+_WEIGHTS = {"rule": 3.0, "hint": 2.0, "lead": 1.0}  # of the odds of an info, by what says it
+_LEAST_ODDS = {"rule": 1.0, "hint": 0.0, "lead": 0.0}  # a rule that speaks is right in half of its cases, at least
 _DOUBTS = ("no-gain", "proxy-reward", "reward-hacking", "overfitting", "kl-runaway", "learning-rate", "dead-groups")
 _OF_ONE_LOG = ("first_update_lr", "stage", "max_steps")  # settings that another run of the setup need not have
 _MOST_TEXTS = 8  # under one key of the evidence
@@ -227,16 +229,24 @@ def diagnose(
         return diagnosis  # that it failed, and of what, is known
     runs = public_runs() if public is None else public
     like = [chances(case, runs) for case in cases]
-    led, *elsewhere = [leads(case, of_case, findings, ASIDE) for case, of_case in zip(cases, like, strict=True)]
+    led, *elsewhere = [leads(case, of_case, findings) for case, of_case in zip(cases, like, strict=True)]
     shared = [lead for lead in led if all(lead.id in {one.id for one in others} for others in elsewhere)]
     return replace(diagnosis, findings=tuple(_in_order([*findings, *shared], like[0])))
 
 
 def _in_order(findings: Sequence[Finding], like: Chances) -> list[Finding]:
-    """By importance; of equal ones rules, then hints, the likeliest cause first, then leads."""
-    hints_first = {"rule": 0, "hint": 1, "lead": 2}
-    odds = {one.id: like.odds(one.id) for one in findings if one.basis == "hint"}
-    return sorted(findings, key=lambda one: (*importance(one), hints_first[one.basis], -odds.get(one.id, 0.0)))
+    """By importance; of equal infos the likeliest cause first, whose odds count more where a rule or a hint says it.
+
+    Leads are shown only among the first two.
+    """
+
+    def odds(one: Finding) -> float:
+        if one.severity != "info":
+            return 0.0
+        return max(_WEIGHTS[one.basis] * like.odds(one.id), _LEAST_ODDS[one.basis])
+
+    ordered = sorted(findings, key=lambda one: (*importance(one), -odds(one)))
+    return [one for at, one in enumerate(ordered) if one.basis != "lead" or at < LEADS]
 
 
 def ask_or_say(rule: Rule, case: Case, note: Callable[[str], None] | None = None) -> Sequence[Finding]:

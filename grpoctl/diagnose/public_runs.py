@@ -23,6 +23,7 @@ def public_runs() -> tuple[PublicRun, ...]:
                 source=row["source"],
                 causes=frozenset(row["causes"].split(";")),
                 signs=frozenset(row["signs"].split(";")),
+                looks=tuple(row["looks"].split(";")),
             )
             for row in csv.DictReader(file)
         )

@@ -9,18 +9,17 @@ import pytest
 
 from core.health.case import Case, Settings
 from core.health.finding import Finding, RuledOut
-from core.health.likeness import SMOOTHED, WEIGHED, PublicRun, chances, signs
+from core.health.likeness import SMOOTHED, WEIGHED, WEIGHED_LOOKS, PublicRun, chances, signs
 from core.health.likeness import leads as leads_of
+from core.health.looks import looks_like
 
 
 def run(causes: str, has: Iterable[str], source: str = "a/b") -> PublicRun:
     return PublicRun(source=source, causes=frozenset(causes.split()), signs=frozenset(has))
 
 
-def leads(
-    case: Case, runs: Sequence[PublicRun], findings: Sequence[Finding] = (), aside: Sequence[str] = ()
-) -> list[Finding]:
-    return leads_of(case, chances(case, runs), findings, aside)
+def leads(case: Case, runs: Sequence[PublicRun], findings: Sequence[Finding] = ()) -> list[Finding]:
+    return leads_of(case, chances(case, runs), findings)
 
 
 def flat(rows: int = 12) -> Case:
@@ -87,18 +86,26 @@ def test_leads_are_what_runs_like_it_failed_by() -> None:
     assert found[0].evidence == {"chance": round(chance, 3), "runs": 30, "runs_with_this_cause": 6}
 
 
-def test_leads_fill_up_what_is_found() -> None:
-    case = flat()
+def test_leads_are_of_nothing_that_was_found() -> None:
+    case, warning = flat(), Finding(id="truncation", severity="warning", summary="cut off")
     runs = known(signs(case))
-    warning = Finding(id="truncation", severity="warning", summary="cut off")
-    assert [one.id for one in leads(case, runs, [warning], ())] == ["dead-groups"]
+    assert [one.id for one in leads(case, runs, [warning])] == ["dead-groups", "no-gain"]
     excluded = replace(warning, rules_out=(RuledOut(id="dead-groups", why="they live"),))
-    assert [one.id for one in leads(case, runs, [excluded], ())] == ["no-gain"]
+    assert "dead-groups" not in {one.id for one in leads(case, runs, [excluded])}
     named = replace(warning, id="dead-groups")
-    assert [one.id for one in leads(case, runs, [named], ())] == ["no-gain"]
-    aside = Finding(id="zero-loss", severity="info", summary="by construction")
-    assert len(leads(case, runs, [aside, warning], ("zero-loss",))) == 1
-    assert len(leads(case, runs, [aside, warning], ())) == 0
+    assert leads(case, runs, [named])[0].id == "no-gain"
+
+
+def test_the_place_among_the_looks_counts_with_half_of_its_evidence() -> None:
+    case = flat()
+    assert looks_like(case)[0] == "no-gain"
+    runs = [replace(run(cause, signs(case)), looks=(cause,)) for cause in ("no-gain", "no-gain", "noise", "noise")]
+    among, others = (2 + SMOOTHED / 2) / (2 + SMOOTHED), (0 + SMOOTHED / 2) / (2 + SMOOTHED)
+    assert chances(case, runs).odds("no-gain") == pytest.approx((among / others) ** WEIGHED_LOOKS)
+    last = [replace(one, looks=("numerical",)) for one in runs]
+    assert chances(case, last).odds("no-gain") == pytest.approx(1.0)  # none of them looked like it
+    second = [replace(one, looks=("numerical", *one.causes)) for one in runs]
+    assert chances(case, second).odds("no-gain") == pytest.approx(1.0)  # none of them like it first
 
 
 def test_the_likelier_cause_goes_before_the_more_usual_one() -> None:

@@ -219,27 +219,23 @@ def test_a_lead_of_several_logs_is_of_all_of_them() -> None:
     assert [one.id for one in diagnose(foreign(), others=[cut], public=like).findings] == ["weak-reward"]
 
 
-def test_hints_stand_before_leads_and_the_likeliest_before_other_hints() -> None:
+def test_infos_stand_by_their_odds_which_count_twice_where_a_hint_says_it() -> None:
     rewards = (0.1, 0.2, 0.9, 0.3, 0.25, 0.2, 0.21, 0.2)
     rows = [{"step": step, "reward/mean": reward, "kl": 0.01} for step, reward in enumerate(rewards, 1)]
     read = Reading(case=Case(rows=rows), kind="console", source="a.log")
     hints = [(one.id, one.basis) for one in diagnose(read, public=[]).findings]
     assert hints == [("policy-collapse", "hint"), ("no-gain", "hint")]
-    for cause, first in (("no-gain", hints[::-1]), ("policy-collapse", hints)):
-        like = [PublicRun(source="a/b", causes=frozenset({cause, "truncation"}), signs=signs(read.case))]
-        assert [(one.id, one.basis) for one in diagnose(read, public=like).findings] == first
-    sparse = [{"step": step, "reward/mean": 0.05 + 0.002 * step, "groups/dead": 0.35} for step in range(1, 13)]
-    one = Reading(case=Case(rows=sparse), kind="console", source="a.log")
-    like = [PublicRun(source="a/b", causes=frozenset({"truncation"}), signs=signs(one.case))]
-    assert [(one.id, one.basis) for one in diagnose(one, public=like).findings] == [
-        ("dead-groups", "hint"), ("truncation", "lead")
-    ]  # fmt: skip
-    low = [{"step": s, "reward/mean": 0.05 + 0.02 * (s % 3), "completions/length": 90.0} for s in range(1, 31)]
-    told = Reading(case=Case(rows=low), kind="console", source="a.log")
-    like = [PublicRun(source="a/b", causes=frozenset({"dead-groups"}), signs=signs(told.case))]
-    assert [(one.id, one.basis) for one in diagnose(told, public=like).findings] == [
-        ("no-gain", "rule"), ("dead-groups", "hint")
-    ]  # fmt: skip
+    truncation = ("truncation", "lead")
+
+    def found(*told: str) -> list[tuple[str, str]]:
+        like = [PublicRun(source="a/b", causes=frozenset(causes.split()), signs=signs(read.case)) for causes in told]
+        return [(one.id, one.basis) for one in diagnose(read, public=like).findings]
+
+    both = "policy-collapse no-gain"
+    assert found(*[both] * 6, *["truncation"] * 4) == hints  # leads behind the second place are not shown
+    assert found("no-gain", *[both] * 5, *["truncation"] * 4) == hints[::-1]
+    assert found(*[both] * 2, *["truncation"] * 8) == [truncation, *hints]
+    assert found(*["policy-collapse"] * 4, *["truncation"] * 5) == [hints[0], truncation, hints[1]]
 
 
 def test_of_several_logs_a_finding_names_the_one_it_is_of() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.health.case import Settings
-from grpoctl.diagnose.readers.log_settings import Heads, LogSettings, names_a_setting, stated_settings
+from grpoctl.diagnose.readers.log_settings import Heads, names_a_setting, stated_settings
 from grpoctl.diagnose.readers.text import Line
 
 CONFIG = """\
@@ -29,10 +29,10 @@ OF_CONFIG = {
 
 
 def known(text: str) -> dict[str, Any]:
-    settings = LogSettings()
-    for line in text.splitlines():
-        settings.look(line, before_metrics=True)
-    return settings.known()
+    heads = Heads()
+    for number, line in enumerate(text.splitlines(), 1):
+        heads.look(Line(number, line), before_metrics=True, is_read=False)
+    return heads.first.known()
 
 
 def test_verls_configuration() -> None:
@@ -55,6 +55,7 @@ def test_a_configuration_that_something_was_printed_into() -> None:
         ("GRPOConfig(\n_n_gpu=1,\nnum_generations=8,\nlearning_rate=2e-06,\nbeta=0.0,\nscale_rewards=True,\n)\n",
          {"num_generations": 8, "learning_rate": 2e-6, "beta": 0.0, "scale_rewards": "group"}),
         ("Namespace(lr=0.001, kl_coef=0.1, group_size=1)", {"learning_rate": 0.001, "beta": 0.1, "num_generations": 1}),
+        ("(main_task pid=3) lr: 2e-6\n(main_task pid=3) beta = 0.01", {"learning_rate": 2e-6, "beta": 0.01}),
         ("lr: high\nbeta: -1\ntop_k: 1e999\nnum_generations: 2.5\n", {}),
     ],
 )  # fmt: skip
