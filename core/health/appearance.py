@@ -8,16 +8,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import fmean, pstdev
 
 from core.health.case import Case
 from core.health.rules.reward_parts import is_answer, parts_of
 from core.health.statistics import HUGE
 
-LIMITS = (*(2.0**power for power in range(6, 16)), 300.0, 400.0, 600.0, 1000.0, 1500.0, 2000.0, 3000.0)  # tokens
+_LIMITS = (*(2.0**power for power in range(6, 16)), 300.0, 400.0, 600.0, 1000.0, 1500.0, 2000.0, 3000.0)  # tokens
 _SMOOTHED = 25  # rows of a window at most
 _AFTER_MANY = 20  # steps of a row: it stands for a stretch of training and not for one batch
+
+
+def _smoothed(values: Sequence[float], window: int) -> list[float]:
+    """The means of so many values in a row."""
+    if window == 1:
+        return list(values)
+    sums = [0.0, *accumulate(values)]
+    return [(sums[at + window] - sums[at]) / window for at in range(len(values) - window + 1)]
 
 
 class Course:
@@ -28,7 +36,7 @@ class Course:
         self.values = known = [value for value in values if value is not None]
         self.count = count = len(known)
         part, window = max(1, count // 6), max(1, min(count // 8, _SMOOTHED))
-        smooth = [fmean(known[at : at + window]) for at in range(count - window + 1)] or [0.0]
+        smooth = _smoothed(known, window) or [0.0]
         self.early, self.late = (fmean(known[:part]), fmean(known[-part:])) if known else (0.0, 0.0)
         self.peak = max(smooth)
         self.peak_at = smooth.index(self.peak) / max(1, len(smooth) - 1)  # of the course
@@ -79,8 +87,11 @@ class Look:
     @cached_property
     def columns(self) -> Mapping[str, Course]:
         """Name -> course of every column; beyond HUGE is no number."""
-        names = dict.fromkeys(name for row in self.rows for name in row)
-        return {name: Course([_bounded(row[name]) for row in self.rows if name in row]) for name in names}
+        values: dict[str, list[float | None]] = {}
+        for row in self.rows:
+            for name, value in row.items():
+                values.setdefault(name, []).append(_bounded(value))
+        return {name: Course(told) for name, told in values.items()}
 
     def __getitem__(self, name: str) -> Course:
         return self.columns.get(name, _NOTHING)
@@ -107,7 +118,7 @@ class Look:
         """The mean reward; where none is told the mean of the parts."""
         if self["reward/mean"].count or not self.parts:
             return self["reward/mean"]
-        told = [[value for name in self.parts if (value := row.get(name)) is not None] for row in self.rows]
+        told = [[value for name in self.parts if (value := _bounded(row.get(name))) is not None] for row in self.rows]
         return Course([fmean(values) for values in told if values])
 
     @cached_property
@@ -172,8 +183,8 @@ class Look:
     @cached_property
     def held_out(self) -> Course:
         """The reward of evaluations, or one of their sets."""
-        slices = (name for name in self.columns if name.startswith(("eval/slices/", "eval/rewards/")))
-        return self["eval/reward"] if self["eval/reward"].count else self[next(slices, "")]
+        slices = [course for name, course in self.columns.items() if name.startswith(("eval/slices/", "eval/rewards/"))]
+        return next((course for course in (self["eval/reward"], *slices) if course.count), _NOTHING)
 
     @cached_property
     def learned(self) -> float:
@@ -225,14 +236,19 @@ class Look:
         """The share of rows whose loss is 0; -1 where none is told."""
         return self["loss"].share(lambda loss: abs(loss) < 1e-9) if self["loss"].count else -1.0
 
+    @property
+    def limits(self) -> Sequence[float]:
+        """Lengths in tokens at which completions may be cut off: the run's own limit, and usual ones."""
+        own = self.settings.max_completion_length
+        return _LIMITS if not own else (float(own), *_LIMITS)
+
     @cached_property
     def cut(self) -> float | None:
         """The share of completions that are cut off, as told or because their mean length is a limit; None: unknown."""
         if self["completions/truncated"].count:
             return self["completions/truncated"].mean
-        limits = (self.settings.max_completion_length or 0.0, *LIMITS)
         lengths = self["completions/length"].values
-        at_one = max(sum(abs(length - limit) <= 0.004 * limit for length in lengths) for limit in limits)
+        at_one = max(sum(abs(length - limit) <= 0.004 * limit for length in lengths) for limit in self.limits)
         return 0.95 if lengths and at_one >= 0.6 * len(lengths) else None
 
     def is_cut(self, least: float, below: float = 2.0) -> bool:
@@ -248,7 +264,7 @@ class Look:
     @cached_property
     def hurt(self) -> float:
         """How much the policy broke, from 0 to 3: the gravest of what says so."""
-        return 0.0 if self.stands else max((points for points, holds in _HURT if holds(self)), default=0.0)
+        return max((points for points, holds in _HURT if holds(self)), default=0.0)
 
     @cached_property
     def rising(self) -> list[str]:
@@ -263,11 +279,15 @@ class Look:
     @cached_property
     def never_right(self) -> bool:
         """Whether no part that judges the answer pays anything."""
-        return bool(self.right) and all(part.count and part.least >= 0 and part.most <= 0.05 for part in self.right)
+        return bool(self.right) and all(map(is_never_paid, self.right))
 
 
 def _bounded(value: float | None) -> float | None:
     return value if value is not None and abs(value) < HUGE else None
+
+
+def is_never_paid(part: Course) -> bool:
+    return part.count > 0 and part.least >= 0 and part.most <= 0.05
 
 
 def _felt(part: Course, share: float, least: float) -> float:
@@ -306,8 +326,14 @@ def evaluations_sink(it: Look) -> bool:
     return held_out.count > 1 and ((it.learned < -0.05 and it.forgot_clearly) or slowly)
 
 
+def validity_fell(it: Look) -> bool:
+    """Whether four in ten of the valid completions there were at best are lost, and the end is below the start."""
+    valid = it["completions/valid"]
+    return valid.count > 1 and valid.late < min(0.6 * valid.peak, valid.early)
+
+
 def falls_below(course: Course, share: float) -> bool:
-    return course.count > 1 and course.late < share * course.peak and course.late < course.early
+    return course.count > 1 and course.late < share * course.early
 
 
 _HURT: Sequence[tuple[float, Holds]] = (
@@ -320,8 +346,9 @@ _HURT: Sequence[tuple[float, Holds]] = (
                          for part in it.right[:1])),
     (1.5, lambda it: any(part.count > 7 and part.least >= 0 and _lost(part, 0.45) and part.early > 1.5 * part.late
                          for part in it.parts.values())),
-    (1.3, lambda it: it.span >= _AFTER_MANY and any(2 < part.count < 13 and part.peak_at < 0.9 and _lost(part, 0.17)
-                                                   for part in it.parts.values() if part not in it.form)),
+    (1.3, lambda it: it.span >= _AFTER_MANY and any(
+        2 < part.count < 13 and part.least >= 0 and part.peak_at < 0.9 and _lost(part, 0.17)
+        for name, part in it.parts.items() if is_answer(name) is not False)),
     (1.2, lambda it: it.span >= _AFTER_MANY and 3 < it.reward.count < 13 and it.reward.least >= 0 and it.drop > 0.22
                      and it.reward.peak_at < 0.7),
     (2.6, lambda it: it.evaluations_fell and max(it.forgot, -it.learned) > 0.6),
@@ -330,7 +357,7 @@ _HURT: Sequence[tuple[float, Holds]] = (
     (0.9, evaluations_sink),
     (1.7, lambda it: evaluations_sink(it) and (grew(it["kl"], 0, 1.0) or grew(it["entropy"], 1.6, 1.0))),
     (0.5, lambda it: it.held_out.count > 2 and it.forgot > 0.08 and 0 < it.held_out.peak_at < 0.7),
-    (2.2, lambda it: falls_below(it["completions/valid"], 0.6)),
+    (2.2, validity_fell),
     (1.6, lambda it: it["completions/valid"].count > 1 and it["completions/valid"].late < 0.3),
     (2.2, lambda it: it["entropy"].peak < 20 and grew(it["entropy"], 3, 4.0)),
     (1.0, lambda it: grew(it["entropy"], 2.5, 1.0)),

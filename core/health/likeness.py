@@ -194,7 +194,7 @@ class Chances:
 
     def odds(self, cause: str) -> float:
         """Of a cause that no run had: 0."""
-        chance = self.of.get(cause, 0.0)
+        chance = min(self.of.get(cause, 0.0), 1 - CERTAIN)
         return chance / (1 - chance)
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from core.health.appearance import LIMITS, Holds, Look, falls_below, grew
+from core.health.appearance import Holds, Look, falls_below, grew, is_never_paid, validity_fell
 from core.health.case import Case
 from core.health.rules.reward_parts import is_answer
 
@@ -48,7 +48,8 @@ def _is_flat(it: Look) -> bool:
 def _parts_from_its_aim(it: Look) -> bool:
     """Whether what the reward stands in for (reward/true) falls while it does not."""
     aim = it["reward/true"]
-    falls = it.reward.count > 2 and aim.peak - aim.late > 0.05 * aim.size
+    stands = it.reward.count > 2 and it.reward.gain > -it.reward.error
+    falls = stands and aim.peak - aim.late > max(0.05 * aim.size, 2 * aim.error)
     return aim.count > 0 and (falls or (it.rises and aim.gain <= 0))
 
 
@@ -62,8 +63,7 @@ def _only_form_rises(it: Look) -> bool:
 def _is_at_a_limit(it: Look) -> bool:
     """Whether the longest completion of each row is at one limit."""
     longest = it["completions/longest"]
-    limits = (it.settings.max_completion_length or math.inf, *LIMITS)
-    return longest.count > 0 and any(abs(longest.mean - limit) < 0.01 * limit for limit in limits)
+    return longest.count > 0 and any(abs(longest.mean - limit) < 0.01 * limit for limit in it.limits)
 
 
 def _narrows(it: Look, share: float, below: float) -> bool:
@@ -75,6 +75,48 @@ def _ends_broken(it: Look) -> bool:
     """Whether one of these columns is no number in the last eighth of the rows."""
     last = it.rows[-max(1, len(it.rows) // 8) :]
     return any(row.get(name, 0.0) is None for row in last for name in it.broken)
+
+
+def _ends_long(it: Look) -> bool:
+    """Whether completions come to nine tenths of the limit."""
+    lengths = it["completions/length"]
+    return lengths.count > 0 and lengths.late >= 0.9 * (it.settings.max_completion_length or math.inf)
+
+
+def _grows_short(it: Look) -> bool:
+    return it["completions/length"].count > 3 and falls_below(it["completions/length"], 0.45)
+
+
+def _says_nothing(it: Look) -> bool:
+    return it["completions/length"].count > 0 and it["completions/length"].mean < 3
+
+
+def _has_no_rate(it: Look) -> bool:
+    rates = it["learning_rate"]
+    return (rates.count > 0 and rates.most == 0) or it.settings.learning_rate == 0
+
+
+def _narrows_at_once(it: Look) -> bool:
+    return it["entropy"].count == 2 and it["entropy"].most < 30 and falls_below(it["entropy"], 0.6)
+
+
+def _is_narrow(it: Look) -> bool:
+    return it["entropy"].count > 0 and it["entropy"].mean < 0.06
+
+
+def _pays_form_alone(it: Look) -> bool:
+    """Whether no answer is ever right, and a part that judges none pays or rises."""
+    paid = any(part.late > 0.1 or part.gain > 0.1 * part.size for part in it.form)
+    return len(it.parts) > 1 and it.never_right and (paid if it.form else bool(it.rising))
+
+
+def _gradients_are_huge(it: Look) -> bool:
+    return it["grad_norm"].most > (1e4 if it["grad_norm"].count > 1 else 1e3)
+
+
+def _gradients_spike(it: Look) -> bool:
+    norms = it["grad_norm"]
+    return norms.count > 5 and norms.most > max(20, 30 * max(norms.median, 1e-3))
 
 
 def _gradients_grow(it: Look) -> bool:
@@ -140,9 +182,9 @@ _OF_A_BREAK = (
     _clue(lambda it: it.hurt >= 1.5 and (it.held_out.count < 2 or it.evaluations_fell), no_gain=-0.4),
     _clue(lambda it: it.hurt >= 1.5 and not it.dies(0.4), dead_groups=-0.6),
     _clue(lambda it: it.hurt >= 1.5 and (it.settings.learning_rate or 0) >= 2e-5, learning_rate=0.5),
-    _clue(lambda it: falls_below(it["completions/valid"], 0.6), validity_fell=1.2),
+    _clue(validity_fell, validity_fell=1.2),
     _clue(lambda it: it["completions/valid"].count > 1 and it.rise > 0.1
-                     and (falls_below(it["completions/valid"], 0.6) or it["completions/valid"].late < 0.3),
+                     and (validity_fell(it) or it["completions/valid"].late < 0.3),
           reward_hacking=1.0),
 )  # fmt: skip
 _OF_A_REWARD_THAT_RISES = (
@@ -156,15 +198,14 @@ _OF_A_REWARD_THAT_RISES = (
     _clue(lambda it: any(part.count == 2 and part.gain > 0.2 * part.size for part in it.form)
                      and any(part.count == 2 and part.gain < -0.3 * part.size for part in it.right),
           proxy_reward=2.0, reward_hacking=1.2, policy_collapse=0.6),
-    _clue(lambda it: len(it.parts) > 1 and it.never_right and bool(it.form or it.rising),
-          proxy_reward=2.7, weak_reward=0.3, unsound_start=0.5),
-    _clue(lambda it: it.never_right and bool(it.rising) and not it.form, reward_hacking=0.9),
+    _clue(_pays_form_alone, proxy_reward=2.7, weak_reward=0.3, unsound_start=0.5),
+    _clue(lambda it: it.never_right and len(it.parts) > 1 and bool(it.rising) and not it.form, reward_hacking=0.9),
     _clue(_only_form_rises, proxy_reward=2.0, reward_hacking=0.9),
     _clue(lambda it: bool(it.rising and it.sinking), component_conflict=1.6, reward_hacking=0.6, proxy_reward=0.4),
-    _clue(lambda it: it.rises and not it.never_right
+    _clue(lambda it: it.rises and not any(map(is_never_paid, it.right))
                      and 0 < sum(0 <= part.late < 0.05 for part in it.parts.values()) < len(it.parts),
           reward_hacking=0.6, proxy_reward=1.2),
-    _clue(lambda it: falls_below(it["completions/length"], 0.45) and it.rise > 0.03 and not it.hurt,
+    _clue(lambda it: _grows_short(it) and it.rise > 0.03 and not it.hurt,
           reward_hacking=1.0),
     _clue(lambda it: it["completions/length"].early > 30 and falls_below(it["completions/length"], 0.25),
           reward_hacking=0.6),
@@ -182,21 +223,20 @@ _OF_LENGTH = (
     _clue(lambda it: it["completions/truncated"].count > 2 and it["completions/truncated"].gain > 0.3,
           truncation=1.2, policy_collapse=0.3),
     _clue(lambda it: it["completions/truncated"].gain > 0.3 and it.rises, reward_hacking=0.9),
-    _clue(lambda it: it.cut is None and it["completions/length"].late
-                     >= 0.9 * (it.settings.max_completion_length or math.inf), truncation=1.6),
-    _clue(lambda it: it.cut is None and _is_at_a_limit(it), truncation=1.0),
+    _clue(lambda it: it.cut is None and _ends_long(it), truncation=1.6),
+    _clue(lambda it: it.cut is None and not _ends_long(it) and _is_at_a_limit(it), truncation=1.0),
     _clue(lambda it: it.cut is None and grew(it["completions/length"], 1.8, 100.0), truncation=1.1),
-    _clue(lambda it: 0 < it["completions/length"].mean < 3, rollout_integrity=1.5, free_reward=0.7),
+    _clue(_says_nothing, rollout_integrity=1.5, free_reward=0.7),
 )  # fmt: skip
 _OF_ENTROPY = (
     _clue(lambda it: _narrows(it, 0.35, 1.0) and it["entropy"].late < 0.1, entropy_collapse=0.8),
     _clue(lambda it: _narrows(it, 0.35, 1.0), entropy_collapse=1.8),
     _clue(lambda it: _narrows(it, 0.35, 1.0) and it.hurt > 0, entropy_collapse=0.3),
-    _clue(lambda it: it["entropy"].count == 2 and falls_below(it["entropy"], 0.6), entropy_collapse=2.6),
-    _clue(lambda it: not _narrows(it, 0.35, 1.0) and it["entropy"].count > 0 and it["entropy"].mean < 0.06,
+    _clue(_narrows_at_once, entropy_collapse=2.6),
+    _clue(lambda it: not _narrows(it, 0.35, 1.0) and not _narrows_at_once(it) and _is_narrow(it),
           entropy_collapse=1.2, dead_groups=0.3),
-    _clue(lambda it: not _narrows(it, 0.35, 1.0) and it["entropy"].count > 4 and _narrows(it, 0.5, 30.0),
-          entropy_collapse=0.9),
+    _clue(lambda it: not _narrows(it, 0.35, 1.0) and not _is_narrow(it) and it["entropy"].count > 4
+                     and _narrows(it, 0.5, 30.0), entropy_collapse=0.9),
     _clue(lambda it: it["completions/distinct"].count > 2 and falls_below(it["completions/distinct"], 0.5),
           entropy_collapse=2.0),
 )  # fmt: skip
@@ -210,16 +250,15 @@ _OF_KL = (
     _clue(lambda it: 1 < it["kl"].most <= 5, kl_runaway=1.6),
     _clue(lambda it: 0.4 < it["kl"].most <= 1 and it["kl"].late > 20 * max(abs(it["kl"].early), 1e-4), kl_runaway=0.9),
     _clue(lambda it: it["kl"].share(lambda kl: kl < -0.003) >= 0.5, negative_kl=2.6),
-    _clue(lambda it: it["kl"].share(lambda kl: kl < -0.003) >= 0.5 and it["kl"].size > 0.05, negative_kl=1.6),
-    _clue(lambda it: it["kl"].count > 2 and it["kl"].most < 2e-3 and it.reward.count > 0 and not it.stands
+    _clue(lambda it: it["kl"].share(lambda kl: kl < -0.003) >= 0.5 and it["kl"].least < -0.05, negative_kl=1.6),
+    _clue(lambda it: it["kl"].count > 2 and it["kl"].size < 2e-3 and it.reward.count > 0 and not it.stands
                      and not it.dies(0.6) and not (it["kl"].most == 0 and it.settings.beta == 0),
           learning_rate=0.8, kl_idle=1.2, no_gain=0.3),
-    _clue(lambda it: (it.settings.beta or 0) >= 0.2, kl_weight=1.2),
+    _clue(lambda it: it["kl"].count > 0 and (it.settings.beta or 0) >= 0.2, kl_weight=1.2),
     _clue(lambda it: 0.5 < it["policy/kl_old"].most < 1e4, sampler_mismatch=2.0, ratio_explosion=0.8),
 )  # fmt: skip
 _OF_THE_UPDATE = (
-    _clue(lambda it: (it["learning_rate"].stands and it["learning_rate"].most == 0) or it.settings.learning_rate == 0,
-          rate_zero=1.4, no_updates=1.0),
+    _clue(_has_no_rate, rate_zero=1.4, no_updates=1.0),
     _clue(lambda it: 0 < (it.settings.learning_rate or 1) <= 1e-7, learning_rate=2.0),
     _clue(lambda it: 1e-7 < (it.settings.learning_rate or 1) <= 5e-7, learning_rate=0.7),
     _clue(lambda it: 3e-5 <= (it.settings.learning_rate or 0) < 1e-4, learning_rate=0.3),
@@ -229,12 +268,12 @@ _OF_THE_UPDATE = (
     _clue(lambda it: bool(it.broken) and _ends_broken(it) and not it.at_floor, policy_collapse=0.8),
     _clue(lambda it: any(it[name].missed and not it[name].count for name in ("grad_norm", "loss")),
           numerical=0.8, entropy_collapse=-0.8),
-    _clue(lambda it: it["grad_norm"].most > 1e4, grad_explosion=3.0),
-    _clue(lambda it: it["grad_norm"].most <= 1e4 and _gradients_grow(it), grad_explosion=2.7),
-    _clue(lambda it: it["grad_norm"].most <= 1e4 and not _gradients_grow(it) and it["grad_norm"].count > 5
-                     and it["grad_norm"].most > max(20, 30 * max(it["grad_norm"].median, 1e-3)), grad_explosion=1.7),
-    _clue(lambda it: it["grad_norm"].count > 3 and 100 < it["grad_norm"].mean < 1e4 and not _gradients_grow(it),
-          grad_explosion=0.8),
+    _clue(_gradients_are_huge, grad_explosion=3.0),
+    _clue(lambda it: not _gradients_are_huge(it) and _gradients_grow(it), grad_explosion=2.7),
+    _clue(lambda it: not _gradients_are_huge(it) and not _gradients_grow(it) and _gradients_spike(it),
+          grad_explosion=1.7),
+    _clue(lambda it: not (_gradients_are_huge(it) or _gradients_grow(it) or _gradients_spike(it))
+                     and it["grad_norm"].count > 3 and it["grad_norm"].mean > 100, grad_explosion=0.8),
     _clue(lambda it: it["sampler/kl"].most > 0.2 or (it["sampler/kl"].most > 0.02 and grew(it["sampler/kl"], 10, 0)),
           sampler_mismatch=3.4),
     _clue(lambda it: it["sampler/prob_gap"].most > 0.03, sampler_mismatch=1.8),

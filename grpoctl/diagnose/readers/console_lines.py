@@ -156,6 +156,8 @@ _LONGEST_JOINED = 2000  # characters of a line that may go on
 _SHORT = 200  # characters of a line that numbers a step and says no more
 _SHOWN = 120  # characters of a line that was not understood
 _SETTLED = 50  # lines of verl: what else a log of so many prints is no other form of its metrics
+_OF_METRICS = ("reward", "score", "loss")  # words of such lines that are worth a note
+_BESIDE = "beside lines of verl"  # the kind that these are
 _OFTEN = re.compile(
     r"step|iter|epoch|reward|score|loss|kl\b|acc|checkpoint|pass@|(?:mean|avg)(?:@|-of-)", re.IGNORECASE
 )  # a header has one of them
@@ -296,6 +298,8 @@ class LineParser:
             text = self._outside
         if self._of_verl < _SETTLED or self._table.is_open:
             yield from self._lines_of_text(number, text)
+        elif any(word in text for word in _OF_METRICS):
+            self._remember((_BESIDE,), number, text)
 
     def _lines_of_text(self, number: int, text: str) -> Iterator[Logged]:
         """What tables and prints say."""
@@ -768,6 +772,9 @@ class LineParser:
         )
         if len(names) < 2:
             return
+        self._remember(names, number, text)
+
+    def _remember(self, names: tuple[str, ...], number: int, text: str) -> None:
         if names in self.unread:
             self.unread[names] = replace(self.unread[names], count=self.unread[names].count + 1)
         elif len(self.unread) < _MOST_SHAPES:

@@ -56,7 +56,7 @@ _HELD_OUT = frozenset({
 })  # fmt: skip
 _SETS = frozenset({
     "gsm8k", "gsm", "math", "math500", "aime", "aime24", "aime25", "amc", "mbpp", "humaneval", "olympiad",
-    "minerva", "livecodebench",
+    "minerva", "livecodebench", "pope", "mmstar", "mmmu", "mathvista", "mathverse", "mmbench", "hellaswag",
 })  # fmt: skip
 _BENCHMARKS = frozenset({  # which are trained on as well: a name is of an evaluation where it is no more than that
     "amc23", "hmmt", "hmmt25", "olympiadbench", "lcb", "gpqa", "mmlu", "bbh", "ifeval", "hotpotqa", "2wiki",
@@ -113,8 +113,10 @@ _MEANS: dict[frozenset[str], str] = {
         "reward/min": ("reward min",),
         "rewards/accuracy": ("accuracy", "accuracy share", "accuracy reward", "accuracy response", "exact match",
                              "exact match share", "exact", "exact share", "exact reward"),
-        "rewards/format": ("format", "format share", "format reward", "format accuracy"),
-        "kl": ("kl", "kl sft", "kl base", "kl init", "kl divergence", "kl loss", "kl penalty"),
+        "rewards/format": ("format", "format share", "format reward", "format accuracy", "format compliance",
+                           "format compliance share", "format adherence", "format adherence share"),
+        "kl": ("kl", "kl sft", "kl base", "kl init", "kl divergence", "kl loss", "kl penalty", "kl from", "kl vs",
+               "kl from sft", "kl from base", "kl from init", "kl vs sft", "kl vs base", "kl vs init"),
         "sampler/kl": ("mismatch kl", "kl mismatch", "response kl error", "sampler kl", "vllm kl", "inference kl"),
         "rollout/logprob_gap": ("logprob diff", "logprob gap", "logprob difference", "logprob mismatch"),
         "sampler/prob_gap": ("prob diff", "probs diff", "prob gap"),

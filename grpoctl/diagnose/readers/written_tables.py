@@ -45,6 +45,7 @@ _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math
 _STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(k?)"
 _STEP_LABEL = re.compile(rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}(?:\s*{_STEP_WORDS})?\+?")
+_EPOCH_LABEL = re.compile(r"ep(?:och)?s?[\s.#]*(\d{1,4}(?:\.\d{1,3})?)(?:\s*[(\[,].*)?")
 _STEP_INSIDE = re.compile(rf"\b(?:steps?|iter(?:ation)?s?|ckpt|checkpoint)[\s_#:=-]*{_COUNT}\b")
 _STEPS_COUNTED = re.compile(rf"\b{_COUNT}[\s-]*(?:steps|iter(?:ation)?s|updates)\b")
 _STEP_RANGE = re.compile(
@@ -471,7 +472,9 @@ class WrittenTable:
         places = [place for place in range(1, len(header)) if not is_change(header[place])] or [1]
         if len(places) == 1 and len({body[place][0].strip() for place in known}) < len(known):
             return Course(rows=_boxes(self.lines, body, known), unknown=unknown)
-        runs = _runs_of(header[0], [header[place] for place in places], courses=len(places) == 1)
+        labels = [header[place] for place in places]
+        by_epoch = _count_epochs(labels)
+        runs = _Runs.only([None] * len(places)) if by_epoch else _runs_of(header[0], labels, courses=len(places) == 1)
         if (run := runs.called(asked)) is None:
             return Course(unknown=unknown, runs=runs)
         rows: list[WrittenRow] = []
@@ -481,7 +484,8 @@ class WrittenTable:
                 continue
             cells = {_named(body[place][0]): cell_values(body[place][column]) for place in known}
             if any(value is not None for values in cells.values() for value in values):
-                rows += _expanded(self.lines[0], span, cells, part=is_stage(header[column]) or run.began)
+                part = by_epoch or is_stage(header[column]) or run.began
+                rows += _expanded(self.lines[0], span, cells, part=part)
         rows = _with_shares(rows)
         return Course(rows=_held_out(rows) if run.began else rows, unknown=unknown, runs=runs)
 
@@ -646,6 +650,13 @@ def _are_epochs(over: str, labels: Sequence[str]) -> bool:
     known = [value for value in values if value is not None]
     whole = all(value.is_integer() for value in known)
     return len(known) == len(values) > 1 and not whole and all(b > a for a, b in pairwise(known))
+
+
+def _count_epochs(labels: Sequence[str]) -> bool:
+    """Whether each label says an epoch behind the one before: `Epoch 0`, `Epoch 1.5`, `Epoch 3 (final)`."""
+    matches = [_EPOCH_LABEL.fullmatch(_plain(label)) for label in labels]
+    epochs = [float(match[1]) for match in matches if match is not None]
+    return len(epochs) == len(labels) > 1 and all(a < b for a, b in pairwise(epochs))
 
 
 def _are_of_one_run(over: str, labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> bool:

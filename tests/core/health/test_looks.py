@@ -34,6 +34,7 @@ def test_a_course_has_ends_a_peak_and_scatter() -> None:
     assert course.error == pytest.approx(0.1 / math.sqrt(2))  # of an end of two rows
     assert (Course([]).late, Course([None]).missed, Course([1.0, None]).count) == (0.0, True, 1)
     assert (Course([0.5, 0.5]).stands, Course([0.5]).stands) == (True, False)
+    assert Course([0.0] * 20 + [1.0] * 4).peak == pytest.approx(1.0)  # smoothed over three rows
     assert Course([1.0, 2.0, 3.0]).line == pytest.approx(1.0)
 
 
@@ -51,10 +52,34 @@ def test_dead_groups_are_those_of_the_log_or_of_its_end_or_rows_without_a_spread
     assert Look(run({"reward/mean": UP})).dead is None
 
 
-def test_a_reward_that_stands_broke_nothing() -> None:
-    rising = {"entropy": [0.1, 0.5, 2.0, 6.0]}
-    assert Look(run({**rising, "reward/mean": UP})).hurt == 2.2
-    assert Look(run({**rising, "reward/mean": [0.5] * 4})).hurt == 0.0
+def test_a_policy_breaks_where_one_of_the_columns_says_so() -> None:
+    for column, values in (
+        ("entropy", [0.1, 0.5, 2.0, 6.0]),
+        ("completions/valid", [0.9, 0.8, 0.3, 0.1]),
+        ("reward/mean", BACK),
+    ):
+        assert Look(run({column: values})).hurt == 2.2
+    assert Look(run({"reward/mean": [1.0] * 30, "eval/reward": [0.8 - 0.02 * at for at in range(30)]})).hurt == 2.6
+    assert Look(run({"reward/mean": WAVES, "entropy": [0.6] * 12})).hurt == 0.0
+
+
+def test_what_is_cut_off_is_told_or_stands_at_a_limit() -> None:
+    assert Look(run({"completions/truncated": [0.2, 0.4]})).cut == pytest.approx(0.3)
+    assert Look(run({"completions/length": [512.0] * 5})).cut == 0.95
+    assert Look(run({"completions/length": [700.0] * 5}, max_completion_length=700)).cut == 0.95
+    for lengths in ([0.0] * 5, [700.0] * 5, [512.0, 300.5, 310.0]):
+        assert Look(run({"completions/length": lengths})).cut is None
+
+
+def test_evaluations_are_those_with_a_number() -> None:
+    look = Look(run({"eval/slices/a": [None, None], "eval/slices/b": [0.5, 0.3], "": [9.0]}))
+    assert look.held_out.values == [0.5, 0.3]
+    assert Look(run({"": [9.0]})).held_out.count == 0
+
+
+def test_what_comes_back_to_its_start_did_not_fall_below_it() -> None:
+    there_and_back = run({"reward/mean": WAVES, "completions/distinct": [0.2, 0.9, 0.19]})
+    assert looks_like(there_and_back)[:2] == looks_like(run({"reward/mean": WAVES}))[:2]
 
 
 def test_every_clue_is_of_a_cause_with_usual_points() -> None:
@@ -90,6 +115,7 @@ def test_every_clue_is_of_a_cause_with_usual_points() -> None:
         ({"reward/mean": WAVES}, {"learning_rate": 1e-7}, {"learning-rate", "no-gain"}),
         ({"reward/mean": WAVES}, {"num_generations": 1}, {"group-of-one"}),
         ({"reward/mean": UP, "tools/calls": [1.0, 0.5, 0.1]}, {}, {"reward-hacking"}),
+        ({"rewards/accuracy": [0.0] * 12, "rewards/format": [0.0] * 12, "reward/mean": [0.0] * 12}, {}, {"dead-run"}),
     ],
 )
 def test_what_stands_out_is_among_the_first_two(

@@ -62,6 +62,7 @@ def test_what_verl_prints_between_many_steps_is_no_other_form() -> None:
     forms = [entry.form for entry in entries]
     assert [forms.count(form) for form in ("verl", "pairs", "dictionary")] == [60, 49, 1]  # of the first 50 steps
     assert parser.unknown == {"mine/other"}
+    assert [(kind.line, kind.text, kind.count) for kind in parser.unread.values()] == [(100, sample, 11)]
     entropy = [f"step:{step} - actor/entropy:0.5" for step in range(1, 61)]
     entries, _ = parse(*(line for step in entropy for line in (step, sample)))
     assert [entry.form for entry in entries].count("pairs") == 60  # that alone tell the reward

@@ -257,6 +257,15 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
             {"step": 3, "reward/mean": 0.1, "completions/valid": 0.0, "groups/dead": 1.0},
         ],
     ),
+    "a column for each epoch": (
+        "| Metric | Epoch 0 | Epoch 1.5 | Epoch 3 (final) |\n|---|---|---|---|\n| reward | 0.62 | 0.64 | 0.668 |\n"
+        "| KL from ref | 0 | 0.1 | 0.3 |\n",
+        [
+            {"step": 1, "reward/mean": 0.62, "kl": 0.0},
+            {"step": 2, "reward/mean": 0.64, "kl": 0.1},
+            {"step": 3, "reward/mean": 0.668, "kl": 0.3},
+        ],
+    ),
     "several numbers a cell": (
         "| step | train reward | held-out d4 / d6 | reward mean / std |\n|---|---|---|---|\n"
         "| 10 | 0.8 | 0.75 / 0.4 | 0.8 / 0.2 |\n"
