@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from core.health.case import Case
-from core.health.finding import Finding, Row, steps_of
+from core.health.finding import Finding, Row, Severity, steps_of
 from core.health.statistics import series
 from core.health.steps import acted, number
 
@@ -20,6 +20,7 @@ NEEDED = ("loss", "policy/loss", "grad_norm")  # by an update: where one of them
 FIRST = 10  # steps: a float16 loss scaler halves its scale at each overflow, and has found it by then
 SOUND_AFTER = 3  # steps that must follow the last number that was none
 RARE = 0.2  # of the steps: more are no accident
+SELDOM = 0.05  # of the steps: so few lost updates cost nothing
 VALID = "completions/valid"
 SPIKE = 30.0  # times the median: the largest of sound runs of ours is 9
 MOSTLY = 0.9  # of the updates: then clipping is no exception but the rule
@@ -49,14 +50,16 @@ def numerical(case: Case) -> Sequence[Finding]:
 
     ## isolated-nan
 
-    Severity: warning.
+    Severity: warning; info (certain) where only gradients were not finite, on a fifth of the steps within the first ten or
+    on a twentieth elsewhere at most.
 
     Means: a number that is not finite on at most a fifth of the steps (or on one), with three finite steps or more
     after the last of them (one is enough where only the gradient was not finite): so many updates were lost.
 
     Looks at: the same columns as `numerical`.
 
-    Confounder: a gradient alone, within the first ten steps: a float16 loss scaler finds its scale that way.
+    Confounder: a gradient alone, within the first ten steps or once in a while: a float16 loss scaler finds its scale
+    that way.
 
     Do: nothing where a loss scaler is at work; else make sure that no such update is applied.
     """
@@ -80,7 +83,7 @@ def not_finite(case: Case) -> Finding | None:
     rate = case.settings.learning_rate
     return Finding(
         id="isolated-nan" if passed else "numerical",
-        severity="warning" if passed else "error",
+        severity=_severity(rows, bad, scaler) if passed else "error",
         summary=(
             f"step {step}: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not a finite number"
             f"{kept}{more}{_after(bad, scaler) if passed else ''}"
@@ -94,6 +97,12 @@ def not_finite(case: Case) -> Finding | None:
         ),
         confidence="certain",
     )
+
+
+def _severity(rows: Sequence[Row], bad: Sequence[Bad], scaler: bool) -> Severity:
+    """Of what passed: an info where all it cost are a few updates, as a float16 loss scaler does."""
+    only_gradients = all(names == ["grad_norm"] for _, names in bad)
+    return "info" if only_gradients and len(bad) <= (RARE if scaler else SELDOM) * len(rows) else "warning"
 
 
 def _measured(rows: Sequence[Row]) -> list[str]:

@@ -41,7 +41,7 @@ def test_what_is_no_number_to_the_end() -> None:
 
 def test_single_steps_that_passed() -> None:
     found = only(case({"grad_norm": None}, {"grad_norm": None}, learning_rate=1e-3))
-    assert (found.id, found.severity, found.suggest) == ("isolated-nan", "warning", ())
+    assert (found.id, found.severity, found.suggest) == ("isolated-nan", "info", ())
     assert "a float16 loss scaler" in found.summary
     # A scaler makes gradients overflow at first, and nothing else.
     for odd, said in (({"loss": float("nan")}, "so 1 update was lost"), ({"kl": None}, "so no update was lost")):
@@ -53,6 +53,9 @@ def test_single_steps_that_passed() -> None:
     found = only(case(*eighth, steps=100))
     assert (found.id, found.severity, "so 12 updates were lost" in found.summary) == ("isolated-nan", "warning", True)
     assert "scaler" not in found.summary + found.advice
+    for lost, severity in ((2, "info"), (3, "warning")):  # of 41 and of 42 steps
+        late = case(*[{}] * 20, *[{"grad_norm": None}] * lost, *[{}] * 19, steps=39 + lost)
+        assert ids(late) == [f"isolated-nan {severity}"]
     late = only(case(*[{}] * 57, {"grad_norm": None}, steps=60))
     assert (found.id, "so 1 update was lost" in late.summary) == ("isolated-nan", True)
     assert ids(case({"grad_norm": None}, {"grad_norm": None}, steps=6)) == ["isolated-nan warning"]  # a third of all
