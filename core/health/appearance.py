@@ -17,6 +17,7 @@ from core.health.statistics import HUGE
 
 _LIMITS = (*(2.0**power for power in range(6, 16)), 300.0, 400.0, 600.0, 1000.0, 1500.0, 2000.0, 3000.0)  # tokens
 _SMOOTHED = 25  # rows of a window at most
+_SKIPPED = 0.05  # of the steps: so few gradients that are no number are a loss scaler's
 _AFTER_MANY = 20  # steps of a row: it stands for a stretch of training and not for one batch
 
 
@@ -32,7 +33,7 @@ class Course:
     """A column's course: its ends (means of a sixth of the rows), its smoothed peak, its scatter from row to row."""
 
     def __init__(self, values: Sequence[float | None]) -> None:
-        self.missed = any(value is None for value in values)  # was measured, and is no number
+        self.missed = sum(value is None for value in values) / len(values) if values else 0.0  # share that is no number
         self.values = known = [value for value in values if value is not None]
         self.count = count = len(known)
         part, window = max(1, count // 6), max(1, min(count // 8, _SMOOTHED))
@@ -170,7 +171,8 @@ class Look:
     @cached_property
     def at_top(self) -> bool:
         """Whether a reward that is a share ends at 1."""
-        return self.reward.count > 0 and self.reward.least >= 0 and 0.97 <= self.reward.late <= 1.001
+        reward = self.reward
+        return reward.count > 0 and reward.least >= 0 and reward.most <= 1.001 and reward.late >= 0.97
 
     @cached_property
     def mostly_one(self) -> bool:
@@ -206,7 +208,7 @@ class Look:
 
     @cached_property
     def evaluations_fell(self) -> bool:
-        """By a third of their peak, or a fifth of their start."""
+        """Whether evaluations lost a third of their peak, or end a fifth of it below their start."""
         return self.held_out.count > 1 and self.forgot_clearly and (self.forgot > 0.3 or self.learned < -0.2)
 
     # groups, gradients, lengths
@@ -257,9 +259,9 @@ class Look:
 
     @cached_property
     def broken(self) -> Sequence[str]:
-        """Columns of the update with a value that is no number."""
+        """Columns of the update with a value that is no number; gradients that a loss scaler skips are none."""
         core = ("loss", "grad_norm", "kl", "entropy", "policy/loss", "policy/kl_old", "reward/mean")
-        return [name for name in core if self[name].missed]
+        return [name for name in core if self[name].missed > (_SKIPPED if name == "grad_norm" else 0)]
 
     @cached_property
     def hurt(self) -> float:

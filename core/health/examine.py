@@ -171,7 +171,7 @@ def ranked(findings: Sequence[Finding]) -> list[Finding]:
 # those on what happened in it.
 ASIDE = (
     "inert-clip", "always-clipped", "rounding-as-signal", "no-validation", "missed-stop", "zero-loss", "grad-norm",
-    "batch-std", "small-groups", "kl-loss-share", "kl-estimator", "kl-idle",
+    "batch-std", "small-groups", "kl-loss-share", "kl-estimator", "kl-idle", "isolated-nan",
 )  # fmt: skip
 
 

@@ -46,11 +46,11 @@ def _is_flat(it: Look) -> bool:
 
 
 def _parts_from_its_aim(it: Look) -> bool:
-    """Whether what the reward stands in for (reward/true) falls while it does not."""
+    """Whether what the reward stands in for (reward/true) falls while it does not, or stands while it rises."""
     aim = it["reward/true"]
     stands = it.reward.count > 2 and it.reward.gain > -it.reward.error
     falls = stands and aim.peak - aim.late > max(0.05 * aim.size, 2 * aim.error)
-    return aim.count > 0 and (falls or (it.rises and aim.gain <= 0))
+    return aim.count > 1 and (falls or (it.rises and aim.gain <= 0))
 
 
 def _only_form_rises(it: Look) -> bool:
@@ -63,7 +63,8 @@ def _only_form_rises(it: Look) -> bool:
 def _is_at_a_limit(it: Look) -> bool:
     """Whether the longest completion of each row is at one limit."""
     longest = it["completions/longest"]
-    return longest.count > 0 and any(abs(longest.mean - limit) < 0.01 * limit for limit in it.limits)
+    at_one = max(sum(abs(length - limit) < 0.01 * limit for length in longest.values) for limit in it.limits)
+    return longest.count > 0 and at_one > 0.9 * longest.count
 
 
 def _narrows(it: Look, share: float, below: float) -> bool:
@@ -104,10 +105,15 @@ def _is_narrow(it: Look) -> bool:
     return it["entropy"].count > 0 and it["entropy"].mean < 0.06
 
 
+def _other_parts_rise(it: Look) -> bool:
+    """Whether a part rises that does not judge the answer."""
+    return any(not is_answer(name) for name in it.rising)
+
+
 def _pays_form_alone(it: Look) -> bool:
     """Whether no answer is ever right, and a part that judges none pays or rises."""
     paid = any(part.late > 0.1 or part.gain > 0.1 * part.size for part in it.form)
-    return len(it.parts) > 1 and it.never_right and (paid if it.form else bool(it.rising))
+    return len(it.parts) > 1 and it.never_right and (paid if it.form else _other_parts_rise(it))
 
 
 def _gradients_are_huge(it: Look) -> bool:
@@ -199,7 +205,7 @@ _OF_A_REWARD_THAT_RISES = (
                      and any(part.count == 2 and part.gain < -0.3 * part.size for part in it.right),
           proxy_reward=2.0, reward_hacking=1.2, policy_collapse=0.6),
     _clue(_pays_form_alone, proxy_reward=2.7, weak_reward=0.3, unsound_start=0.5),
-    _clue(lambda it: it.never_right and len(it.parts) > 1 and bool(it.rising) and not it.form, reward_hacking=0.9),
+    _clue(lambda it: it.never_right and not it.form and _other_parts_rise(it), reward_hacking=0.9),
     _clue(_only_form_rises, proxy_reward=2.0, reward_hacking=0.9),
     _clue(lambda it: bool(it.rising and it.sinking), component_conflict=1.6, reward_hacking=0.6, proxy_reward=0.4),
     _clue(lambda it: it.rises and not any(map(is_never_paid, it.right))

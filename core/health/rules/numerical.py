@@ -21,6 +21,7 @@ FIRST = 10  # steps: a float16 loss scaler halves its scale at each overflow, an
 SOUND_AFTER = 3  # steps that must follow the last number that was none
 RARE = 0.2  # of the steps: more are no accident
 SELDOM = 0.05  # of the steps: so few lost updates cost nothing
+LEVEL = 20  # steps before and after whose rewards are compared
 VALID = "completions/valid"
 SPIKE = 30.0  # times the median: the largest of sound runs of ours is 9
 MOSTLY = 0.9  # of the updates: then clipping is no exception but the rule
@@ -50,8 +51,8 @@ def numerical(case: Case) -> Sequence[Finding]:
 
     ## isolated-nan
 
-    Severity: warning; info (certain) where only gradients were not finite, on a fifth of the steps within the first ten or
-    on a twentieth elsewhere at most.
+    Severity: warning; info (certain) where only gradients were not finite, on a twentieth of the steps at most (on a
+    fifth, where all of these are among the first ten), no three in a row, and rewards after them are as before.
 
     Means: a number that is not finite on at most a fifth of the steps (or on one), with three finite steps or more
     after the last of them (one is enough where only the gradient was not finite): so many updates were lost.
@@ -77,13 +78,14 @@ def not_finite(case: Case) -> Finding | None:
     first, names = bad[0]
     scaler = _scaler(rows, bad)
     passed = _passed(rows, bad, scaler)
+    severity = _severity(case, rows, bad) if passed else "error"
     step, steps = int(first.get("step") or 0), len(bad)
     kept = "; the update was not applied" if first.get("update") == 0 else ""
     more = f" (and on {steps - 1} more of {len(rows)} steps)" if steps > 1 else ""
     rate = case.settings.learning_rate
     return Finding(
         id="isolated-nan" if passed else "numerical",
-        severity=_severity(rows, bad, scaler) if passed else "error",
+        severity=severity,
         summary=(
             f"step {step}: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not a finite number"
             f"{kept}{more}{_after(bad, scaler) if passed else ''}"
@@ -92,17 +94,26 @@ def not_finite(case: Case) -> Finding | None:
         suggest=() if rate is None or passed else (f"learning_rate={rate / 10:.1g}",),
         advice=(
             "nothing to do where a loss scaler is at work; else see that no such update is applied"
-            if passed and scaler
+            if severity == "info" or (passed and scaler)
             else "see what came before it: a reward or an advantage without bound, a KL that grows, a sum in float16"
         ),
         confidence="certain",
     )
 
 
-def _severity(rows: Sequence[Row], bad: Sequence[Bad], scaler: bool) -> Severity:
-    """Of what passed: an info where all it cost are a few updates, as a float16 loss scaler does."""
+def _severity(case: Case, rows: Sequence[Row], bad: Sequence[Bad]) -> Severity:
+    """Of what passed: an info where all it cost are single updates here and there, as a float16 loss scaler does."""
     only_gradients = all(names == ["grad_norm"] for _, names in bad)
-    return "info" if only_gradients and len(bad) <= (RARE if scaler else SELDOM) * len(rows) else "warning"
+    share = RARE if _scaler(rows, bad) else SELDOM
+    seldom = len(bad) <= share * len(rows) and case.averaged_over <= FIRST
+    places = [place for place, row in enumerate(rows) if any(row is one for one, _ in bad)]
+    in_a_row = any(c - a == 2 for a, c in zip(places, places[2:], strict=False))
+    before, since = (
+        [value for row in part if (value := number(row, "reward/mean")) is not None]
+        for part in (rows[max(0, places[0] - LEVEL) : places[0]], rows[places[-1] + 1 :][:LEVEL])
+    )
+    fell = bool(before and since) and median(since) < 0.5 * median(before)
+    return "info" if only_gradients and seldom and not in_a_row and not fell else "warning"
 
 
 def _measured(rows: Sequence[Row]) -> list[str]:

@@ -156,7 +156,9 @@ _LONGEST_JOINED = 2000  # characters of a line that may go on
 _SHORT = 200  # characters of a line that numbers a step and says no more
 _SHOWN = 120  # characters of a line that was not understood
 _SETTLED = 50  # lines of verl: what else a log of so many prints is no other form of its metrics
-_OF_METRICS = ("reward", "score", "loss")  # words of such lines that are worth a note
+_TELLS_METRICS = re.compile(  # such a line, that is worth a note
+    r"(?:reward|score|loss|acc(?:uracy)?|pass@\d+)['\"]?\s{0,3}[=:]?\s{0,3}[-+]?\.?\d", re.IGNORECASE
+)
 _BESIDE = "beside lines of verl"  # the kind that these are
 _OFTEN = re.compile(
     r"step|iter|epoch|reward|score|loss|kl\b|acc|checkpoint|pass@|(?:mean|avg)(?:@|-of-)", re.IGNORECASE
@@ -298,7 +300,7 @@ class LineParser:
             text = self._outside
         if self._of_verl < _SETTLED or self._table.is_open:
             yield from self._lines_of_text(number, text)
-        elif any(word in text for word in _OF_METRICS):
+        elif len(text) < _LONGEST_HEADER and _TELLS_METRICS.search(text) is not None:
             self._remember((_BESIDE,), number, text)
 
     def _lines_of_text(self, number: int, text: str) -> Iterator[Logged]:

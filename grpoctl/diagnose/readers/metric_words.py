@@ -24,6 +24,11 @@ _TASK_DONE = re.compile(
     r"(?=(?:[ _](?:rate|ratio|share|pct|percent)|\s?%)?\s*\Z)",
     re.IGNORECASE,
 )
+_FROM_START = re.compile(  # KL from ref, kl_vs_base: of the reference, and of no sampler or step
+    r"\bkl[ _](?:from|vs\.?|versus)[ _](?:the[ _])?(?:ref(?:erence)?|sft|base|init(?:ial)?)(?=[ _]|\s*\Z)",
+    re.IGNORECASE,
+)
+_ITS_ACCURACY = re.compile(r"(?<=.)acc(?:uracy)?\Z")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CHINESE = {  # and Japanese, and German where it has letters of its own
     "Antwortlänge": " response length ", "Länge": " length ",
@@ -56,11 +61,12 @@ _HELD_OUT = frozenset({
 })  # fmt: skip
 _SETS = frozenset({
     "gsm8k", "gsm", "math", "math500", "aime", "aime24", "aime25", "amc", "mbpp", "humaneval", "olympiad",
-    "minerva", "livecodebench", "pope", "mmstar", "mmmu", "mathvista", "mathverse", "mmbench", "hellaswag",
+    "minerva", "livecodebench",
 })  # fmt: skip
 _BENCHMARKS = frozenset({  # which are trained on as well: a name is of an evaluation where it is no more than that
     "amc23", "hmmt", "hmmt25", "olympiadbench", "lcb", "gpqa", "mmlu", "bbh", "ifeval", "hotpotqa", "2wiki",
-    "2wikimultihopqa", "musique", "bamboogle", "nq", "triviaqa", "popqa", "simpleqa", "truthfulqa", "swebench",
+    "2wikimultihopqa", "musique", "bamboogle", "nq", "triviaqa", "popqa", "simpleqa", "truthfulqa", "swebench", "pope",
+    "mmstar", "mmmu", "mathvista", "mathverse", "mmbench", "hellaswag",
 })  # fmt: skip
 _ASIDE = _SAYS_NOTHING | _HELD_OUT | _SETS
 _MEANS_OF = frozenset({"mean", "avg", "average"})
@@ -115,8 +121,7 @@ _MEANS: dict[frozenset[str], str] = {
                              "exact match share", "exact", "exact share", "exact reward"),
         "rewards/format": ("format", "format share", "format reward", "format accuracy", "format compliance",
                            "format compliance share", "format adherence", "format adherence share"),
-        "kl": ("kl", "kl sft", "kl base", "kl init", "kl divergence", "kl loss", "kl penalty", "kl from", "kl vs",
-               "kl from sft", "kl from base", "kl from init", "kl vs sft", "kl vs base", "kl vs init"),
+        "kl": ("kl", "kl sft", "kl base", "kl init", "kl divergence", "kl loss", "kl penalty"),
         "sampler/kl": ("mismatch kl", "kl mismatch", "response kl error", "sampler kl", "vllm kl", "inference kl"),
         "rollout/logprob_gap": ("logprob diff", "logprob gap", "logprob difference", "logprob mismatch"),
         "sampler/prob_gap": ("prob diff", "probs diff", "prob gap"),
@@ -274,8 +279,8 @@ def may_be_no_reward(name: str) -> bool:
 
 def _of_words(text: str, *, path: bool = False) -> str | None:
     words = _words(text)
-    if (whole := "".join(_raw_words(text))) in _BENCHMARKS:
-        return f"eval/slices/{whole}"  # HotpotQA, 2Wiki
+    if (whole := _ITS_ACCURACY.sub("", "".join(_raw_words(text)))) in _BENCHMARKS:
+        return f"eval/slices/{whole}"  # HotpotQA, 2Wiki, MathVista accuracy
     left = frozenset(word for word in words if word not in _ASIDE and not word.isdigit() and word != "@")
     named = [word for word in words if word in _SETS]
     held_out = bool(named or not _HELD_OUT.isdisjoint(words))
@@ -306,7 +311,7 @@ def _words(text: str) -> list[str]:
 
 
 def _raw_words(text: str) -> list[str]:
-    text = _TASK_DONE.sub("success", _CAMEL.sub(" ", text))
+    text = _FROM_START.sub("kl", _TASK_DONE.sub("success", _CAMEL.sub(" ", text)))
     for word, english in _EASTERN if not text.isascii() else ():
         text = text.replace(word, english)
     return _WORD.findall(text.lower().replace("-", " ").replace("|g|", "grad norm"))

@@ -45,7 +45,7 @@ _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math
 _STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(k?)"
 _STEP_LABEL = re.compile(rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}(?:\s*{_STEP_WORDS})?\+?")
-_EPOCH_LABEL = re.compile(r"ep(?:och)?s?[\s.#]*(\d{1,4}(?:\.\d{1,3})?)(?:\s*[(\[,].*)?")
+_EPOCH_LABEL = re.compile(r"epoch\s*(\d{1,4}(?:\.\d{1,3})?)(?:\s*\((?:start|initial|best|final|last|end)\))?")
 _STEP_INSIDE = re.compile(rf"\b(?:steps?|iter(?:ation)?s?|ckpt|checkpoint)[\s_#:=-]*{_COUNT}\b")
 _STEPS_COUNTED = re.compile(rf"\b{_COUNT}[\s-]*(?:steps|iter(?:ation)?s|updates)\b")
 _STEP_RANGE = re.compile(
@@ -473,7 +473,7 @@ class WrittenTable:
         if len(places) == 1 and len({body[place][0].strip() for place in known}) < len(known):
             return Course(rows=_boxes(self.lines, body, known), unknown=unknown)
         labels = [header[place] for place in places]
-        by_epoch = _count_epochs(labels)
+        by_epoch = _count_epochs(header[0], labels)
         runs = _Runs.only([None] * len(places)) if by_epoch else _runs_of(header[0], labels, courses=len(places) == 1)
         if (run := runs.called(asked)) is None:
             return Course(unknown=unknown, runs=runs)
@@ -652,9 +652,11 @@ def _are_epochs(over: str, labels: Sequence[str]) -> bool:
     return len(known) == len(values) > 1 and not whole and all(b > a for a, b in pairwise(known))
 
 
-def _count_epochs(labels: Sequence[str]) -> bool:
-    """Whether each label says an epoch behind the one before: `Epoch 0`, `Epoch 1.5`, `Epoch 3 (final)`."""
-    matches = [_EPOCH_LABEL.fullmatch(_plain(label)) for label in labels]
+def _count_epochs(over: str, labels: Sequence[str]) -> bool:
+    """Whether each label of metrics says an epoch behind the one before: `Epoch 0`, `Epoch 1.5`, `Epoch 3 (final)`."""
+    if over.strip().lower() not in ("", "metric", "metrics"):
+        return False
+    matches = [_EPOCH_LABEL.fullmatch(" ".join(_MARKS.sub("", label).lower().split())) for label in labels]
     epochs = [float(match[1]) for match in matches if match is not None]
     return len(epochs) == len(labels) > 1 and all(a < b for a, b in pairwise(epochs))
 

@@ -32,7 +32,7 @@ def test_a_course_has_ends_a_peak_and_scatter() -> None:
     assert (course.peak_at, course.most, course.least) == (pytest.approx(4 / 11), 0.7, 0.05)
     assert course.scatter == pytest.approx(0.1)  # the median move from row to row
     assert course.error == pytest.approx(0.1 / math.sqrt(2))  # of an end of two rows
-    assert (Course([]).late, Course([None]).missed, Course([1.0, None]).count) == (0.0, True, 1)
+    assert (Course([]).late, Course([None]).missed, Course([1.0, None]).missed) == (0.0, 1.0, 0.5)
     assert (Course([0.5, 0.5]).stands, Course([0.5]).stands) == (True, False)
     assert Course([0.0] * 20 + [1.0] * 4).peak == pytest.approx(1.0)  # smoothed over three rows
     assert Course([1.0, 2.0, 3.0]).line == pytest.approx(1.0)
@@ -80,6 +80,13 @@ def test_evaluations_are_those_with_a_number() -> None:
 def test_what_comes_back_to_its_start_did_not_fall_below_it() -> None:
     there_and_back = run({"reward/mean": WAVES, "completions/distinct": [0.2, 0.9, 0.19]})
     assert looks_like(there_and_back)[:2] == looks_like(run({"reward/mean": WAVES}))[:2]
+
+
+def test_a_gradient_that_a_loss_scaler_skips_is_not_broken() -> None:
+    norms: list[float | None] = [0.5] * 40
+    assert Look(run({"grad_norm": [*norms, None, None, 0.5]})).broken == []
+    assert Look(run({"grad_norm": [*norms[:30], None, None, 0.5]})).broken == ["grad_norm"]
+    assert Look(run({"loss": [*norms, None]})).broken == ["loss"]
 
 
 def test_every_clue_is_of_a_cause_with_usual_points() -> None:

@@ -56,6 +56,11 @@ def test_single_steps_that_passed() -> None:
     for lost, severity in ((2, "info"), (3, "warning")):  # of 41 and of 42 steps
         late = case(*[{}] * 20, *[{"grad_norm": None}] * lost, *[{}] * 19, steps=39 + lost)
         assert ids(late) == [f"isolated-nan {severity}"]
+    single = [{"grad_norm": None}, {}] * 3
+    assert ids(case(*[{}] * 60, *single, *[{}] * 60, steps=126)) == ["isolated-nan info"]
+    assert ids(case(*[{}] * 60, *[{"grad_norm": None}] * 3, *[{}] * 60, steps=123)) == ["isolated-nan warning"]
+    fell = [{"reward/mean": 0.5}] * 60 + single + [{"reward/mean": 0.1}] * 60
+    assert "isolated-nan warning" in ids(case(*fell, steps=126))
     late = only(case(*[{}] * 57, {"grad_norm": None}, steps=60))
     assert (found.id, "so 1 update was lost" in late.summary) == ("isolated-nan", True)
     assert ids(case({"grad_norm": None}, {"grad_norm": None}, steps=6)) == ["isolated-nan warning"]  # a third of all

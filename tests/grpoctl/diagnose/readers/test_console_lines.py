@@ -55,14 +55,14 @@ def test_verl_lines_of_another_order_and_length() -> None:
 
 
 def test_what_verl_prints_between_many_steps_is_no_other_form() -> None:
-    sample = "[score] reward: 0.9 kl: 3.0"
+    sample, prose = "[score] Reward: 0.9 kl: 3.0", "[prompt] Who scored in game 3? It was a reward."
     validation = "{'eval_reward': 0.5, 'kl': 0.25}"
     steps = [VERL.format(step, 0.5, 0.25) for step in range(1, 61)]
-    entries, parser = parse(*(line for step in steps for line in (step, sample)), validation)
+    entries, parser = parse(*(line for step in steps for line in (step, sample, prose)), validation)
     forms = [entry.form for entry in entries]
     assert [forms.count(form) for form in ("verl", "pairs", "dictionary")] == [60, 49, 1]  # of the first 50 steps
     assert parser.unknown == {"mine/other"}
-    assert [(kind.line, kind.text, kind.count) for kind in parser.unread.values()] == [(100, sample, 11)]
+    assert [(kind.line, kind.text, kind.count) for kind in parser.unread.values()] == [(149, sample, 11)]
     entropy = [f"step:{step} - actor/entropy:0.5" for step in range(1, 61)]
     entries, _ = parse(*(line for step in entropy for line in (step, sample)))
     assert [entry.form for entry in entries].count("pairs") == 60  # that alone tell the reward

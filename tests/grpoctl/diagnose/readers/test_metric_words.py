@@ -34,6 +34,7 @@ from grpoctl.diagnose.readers.metric_words import metric_by_words, part_by_words
         ("KL from ref", "kl"),
         ("KL vs base", "kl"),
         ("POPE Acc", "eval/slices/pope"),
+        ("MathVista", "eval/slices/mathvista"),
         ("format compliance", "rewards/format"),
         ("Mismatch KL", "sampler/kl"),
         ("Value Loss", "critic/loss"),
@@ -107,6 +108,9 @@ def test_words_that_mean_a_metric(name: str, metric: str) -> None:
         "nq em",  # of a set that is trained on, too
         "hotpotqa reward",
         "completion rate",  # of tasks, or of texts
+        "KL from rollout",
+        "KL vs step 0",
+        "MMMU reward",
         "step time",
         "x" * 100,
     ],

@@ -63,6 +63,17 @@ def test_a_cell(cell: str, values: list[float | None]) -> None:
     assert cell_values(cell) == pytest.approx(values)
 
 
+
+@pytest.mark.parametrize(
+    "header", ["| Run | Epoch 1 | Epoch 2 |", "| Metric | Epoch 1 (7B) | Epoch 2 (1.5B) |", "| Metric | Epochs 2 | Epochs 10 |"]
+)
+def test_columns_that_are_no_epochs_of_one_run(header: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.md"
+    file.write_text(f"{header}\n|---|---|---|\n| reward | 0.3 | 0.1 |\n| KL | 0.1 | 0.2 |\n", encoding="utf-8")
+    reading = open_source(Source(name=str(file), path=file))
+    assert [len(one.case.rows) for one in (reading, *reading.further)] == [1, 1]
+
+
 def test_a_cell_that_is_no_number_was_measured() -> None:
     assert [math.isnan(value or 0.0) for value in cell_values("NaN (diverged)")] == [True]
 
@@ -265,6 +276,10 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
             {"step": 2, "reward/mean": 0.64, "kl": 0.1},
             {"step": 3, "reward/mean": 0.668, "kl": 0.3},
         ],
+    ),
+    "a KL from a step": (
+        "| step | reward | KL from step 0 |\n|---|---|---|\n| 1 | 0.30 | 0.1 |\n| 2 | 0.32 | 0.2 |\n",
+        [{"step": 1, "reward/mean": 0.3}, {"step": 2, "reward/mean": 0.32}],
     ),
     "several numbers a cell": (
         "| step | train reward | held-out d4 / d6 | reward mean / std |\n|---|---|---|---|\n"
