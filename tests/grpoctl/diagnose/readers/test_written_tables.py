@@ -63,9 +63,9 @@ def test_a_cell(cell: str, values: list[float | None]) -> None:
     assert cell_values(cell) == pytest.approx(values)
 
 
-
 @pytest.mark.parametrize(
-    "header", ["| Run | Epoch 1 | Epoch 2 |", "| Metric | Epoch 1 (7B) | Epoch 2 (1.5B) |", "| Metric | Epochs 2 | Epochs 10 |"]
+    "header",
+    ["| Run | Epoch 1 | Epoch 2 |", "| Metric | Epoch 1 (7B) | Epoch 2 (1.5B) |", "| Metric | Epochs 2 | Epochs 10 |"],
 )
 def test_columns_that_are_no_epochs_of_one_run(header: str, tmp_path: Path) -> None:
     file = tmp_path / "a.md"
