@@ -227,9 +227,12 @@ def diagnose(
         return diagnosis
     if diagnosis.counts().get("error"):
         return diagnosis  # that it failed, and of what, is known
+    suspected = [one.case for one in readings if not rest or diagnose(one, with_hints=False).outcome != "sound"]
+    if not suspected:
+        return diagnosis
     runs = public_runs() if public is None else public
-    like = [chances(case, runs) for case in cases]
-    led, *elsewhere = [leads(case, of_case, findings) for case, of_case in zip(cases, like, strict=True)]
+    like = [chances(case, runs) for case in suspected]
+    led, *elsewhere = [leads(case, of_case, findings) for case, of_case in zip(suspected, like, strict=True)]
     shared = [lead for lead in led if all(lead.id in {one.id for one in others} for others in elsewhere)]
     return replace(diagnosis, findings=tuple(_in_order([*findings, *shared], like[0])))
 

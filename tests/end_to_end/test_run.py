@@ -38,7 +38,7 @@ def test_p31_learns_in_under_a_minute(p31: FullRun) -> None:
     assert result["best"]["eval/reward"] >= final["eval/reward"]
     assert 0 < result["seconds"] < 60  # 8 on two idle cores; here other tests run beside it
     assert [entry["met"] for entry in result["expects"]] == [True, True, True]
-    assert p31.done.errors == []
+    assert [line for line in p31.done.errors if not line.endswith("(so far)")] == []  # where it stood for a while
 
 
 def test_the_result_is_what_the_files_say(p31: FullRun) -> None:
@@ -123,7 +123,9 @@ def test_progress_goes_to_standard_error_where_json_goes_to_standard_output(p31:
     assert any("evaluating before step 1" in line for line in lines[2:first])  # nothing is silent before its end
     assert lines[-1].startswith("step 96/96")
     between = [line for line in lines[2:] if not line.startswith("step ")]
-    assert all(line.startswith("evaluating") or line.endswith(" so far") for line in between)  # what took seconds
+    assert all(
+        line.startswith("evaluating") or line.endswith(("so far", "(so far)")) for line in between
+    )  # what took seconds
     assert len(lines) - len(between) <= 24
 
 

@@ -121,7 +121,7 @@ def test_a_policy_samples_the_same_with_each_of_them_off(name: str) -> None:
     assert folded == {name != "folded_adapter"}
     assert plain.outputs == quick.outputs
     assert plain.mask_NT.equal(quick.mask_NT)
-    torch.testing.assert_close(plain.drawn_NT, quick.drawn_NT, rtol=0, atol=1e-5)
+    torch.testing.assert_close(plain.drawn_NT, quick.drawn_NT, rtol=1e-5, atol=1e-5)  # float32, by any processor
 
 
 def test_a_policy_hands_every_switch_on() -> None:

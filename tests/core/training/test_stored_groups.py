@@ -85,8 +85,10 @@ def test_a_group_of_fewer_has_the_gradient_of_its_own_rows() -> None:
         for arm, advantage in enumerate(group):
             expected -= advantage / 5 * (torch.eye(12)[arm] - before.softmax(-1))
     moved = made.policy.logits.detach() - before  # type: ignore[attr-defined]
-    # AdamW's first step is the sign of the gradient.
-    assert torch.equal(moved.sign(), -expected.sign())
+    # AdamW's first step is the sign of the gradient; of one that is 0 it is that of rounding, or nothing.
+    told = expected.abs() > 1e-6
+    assert told.tolist() == [True] * 3 + [False] * 9
+    assert torch.equal(moved[told].sign(), -expected[told].sign())
 
 
 def test_old_log_probs_are_the_trainers_own_unless_another_policy_is_named() -> None:

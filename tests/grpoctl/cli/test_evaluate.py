@@ -9,7 +9,7 @@ import pytest
 
 from grpoctl.runs.run_dir import RunDir
 from tests.conftest import Recorded
-from tests.grpoctl.cli.conftest import FEW, Grpoctl, keep
+from tests.grpoctl.cli.conftest import FEW, MOVED, Grpoctl, keep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -62,7 +62,7 @@ def test_eval_of_a_run_is_of_its_own_weights_on_its_own_task(grpoctl: Grpoctl, w
 
 def test_eval_of_a_step_is_of_its_checkpoint(grpoctl: Grpoctl, weights: RunDir) -> None:
     keep(weights, 1, moved=0.0)
-    keep(weights, 2, moved=0.05)
+    keep(weights, 2, moved=MOVED)
     best, base = grpoctl("eval", "p31", "--json").document, grpoctl("eval", "tiny", "p31", *FEW, "--json").document
     first, second = (grpoctl("eval", "p31", "--step", str(step), "--json").document for step in (1, 2))
     assert (first["step"], first["run_id"], first["adapter"], second["step"]) == (1, weights.id, None, 2)

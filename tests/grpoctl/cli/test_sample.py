@@ -12,7 +12,7 @@ from core.tasks import registry
 from grpoctl.runs.run_dir import Home, RunDir
 from tests.bandit import BANDIT, PACKAGE
 from tests.conftest import Recorded
-from tests.grpoctl.cli.conftest import Grpoctl, keep, untrained
+from tests.grpoctl.cli.conftest import MOVED, Grpoctl, keep, untrained
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -44,7 +44,7 @@ def test_sample_of_one_that_is_running_is_of_its_newest_checkpoint(
     base, best = (grpoctl("sample", name, *drawn).document["completions"] for name in ("tiny", weights.id))
     with running.hold():
         assert grpoctl("sample", "p31", *drawn).document["run_id"] == weights.id  # it has kept nothing yet
-        keep(running, 1, moved=0.05)
+        keep(running, 1, moved=MOVED)
         keep(running, 2, moved=0.0)
         said = grpoctl("sample", "p31", *drawn)
     assert (said.document["run_id"], said.document["step"]) == (running.id, 2)

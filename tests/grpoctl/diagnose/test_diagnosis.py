@@ -194,7 +194,8 @@ def test_leads_are_of_logs_of_others_that_are_whole() -> None:
     assert diagnose(foreign()).findings[-1].evidence["runs"] == len(public_runs())
 
 
-def test_what_is_sound_has_no_leads() -> None:
+def sound() -> Reading:
+    """Thirty steps that rise, on held-out prompts as well."""
     rows = [
         {
             "step": step, "reward/mean": 0.2 + 0.02 * step, "reward/std": 0.3, "kl": 0.001 * step, "grad_norm": 0.5,
@@ -202,9 +203,25 @@ def test_what_is_sound_has_no_leads() -> None:
         }
         for step in range(1, 31)
     ]  # fmt: skip
-    like = [PublicRun(source="a/b", causes=frozenset({"truncation"}), signs=signs(Case(rows=rows)))]
-    found = diagnose(Reading(case=Case(rows=rows), kind="console", source="a.log"), public=like)
+    return Reading(case=Case(rows=rows), kind="console", source="sound.log")
+
+
+def test_what_is_sound_has_no_leads() -> None:
+    like = [PublicRun(source="a/b", causes=frozenset({"truncation"}), signs=signs(sound().case))]
+    found = diagnose(sound(), public=like)
     assert (found.outcome, [one.basis for one in found.findings if one.basis == "lead"]) == ("sound", [])
+    both = diagnose(sound(), others=[replace(sound(), source="b.log")], public=like)
+    assert [one.id for one in both.findings if one.basis == "lead"] == []
+
+
+def test_leads_of_several_logs_are_of_those_that_are_not_sound() -> None:
+    like = [PublicRun(source="a/b", causes=frozenset({"weak-reward"}), signs=signs(foreign().case))]
+    for logs in ((sound(), foreign()), (foreign(), sound())):
+        found = diagnose(logs[0], others=[logs[1]], public=like)
+        assert [one.id for one in found.findings if one.basis == "lead"] == ["weak-reward"]
+    other = [replace(one, causes=frozenset({"noise"}), signs=signs(sound().case)) for one in like]
+    chance = diagnose(foreign(), public=[*like, *other]).findings[0].evidence["chance"]
+    assert diagnose(sound(), others=[foreign()], public=[*like, *other]).findings[0].evidence["chance"] == chance
 
 
 def test_a_lead_of_several_logs_is_of_all_of_them() -> None:
