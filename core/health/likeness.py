@@ -214,7 +214,7 @@ def chances(case: Case, runs: Sequence[PublicRun]) -> Chances:
         among = Counter(sign for run in runs if cause in run.causes for sign in run.signs)
         says = {sign: _says(among[sign], count, spread[sign], len(runs), is_there=sign in has) for sign in spread}
         log_odds = math.log((count + 0.5) / (len(runs) - count + 0.5)) + WEIGHED * math.fsum(says.values())
-        log_odds += WEIGHED_LOOKS * _place_says(cause, looks, runs)
+        log_odds += WEIGHED_LOOKS * _place_says(cause, count, looks, runs)
         of[cause] = 1 / (1 + math.exp(-log_odds))
         clearest = sorted((sign for sign in has if says.get(sign, 0.0) > 0), key=lambda sign: (-says[sign], sign))
         of_column: dict[str, str] = {}
@@ -224,12 +224,11 @@ def chances(case: Case, runs: Sequence[PublicRun]) -> Chances:
     return Chances(of=of, by=by, usual=usual, runs=len(runs))
 
 
-def _place_says(cause: str, looks: Sequence[str], runs: Sequence[PublicRun]) -> float:
+def _place_says(cause: str, count: int, looks: Sequence[str], runs: Sequence[PublicRun]) -> float:
     """What it says for a cause that the log looks like it first, second, third, or less."""
     place = _place(cause, looks)
     there = [cause in run.causes for run in runs if _place(cause, run.looks) == place]
-    causes = sum(cause in run.causes for run in runs)
-    return _says(sum(there), causes, len(there), len(runs), is_there=True)
+    return _says(sum(there), count, len(there), len(runs), is_there=True)
 
 
 def _place(cause: str, looks: Sequence[str]) -> int:

@@ -78,7 +78,7 @@ def not_finite(case: Case) -> Finding | None:
     first, names = bad[0]
     scaler = _scaler(rows, bad)
     passed = _passed(rows, bad, scaler)
-    severity = _severity(case, rows, bad) if passed else "error"
+    severity = _severity(case, rows, bad, scaler) if passed else "error"
     step, steps = int(first.get("step") or 0), len(bad)
     kept = "; the update was not applied" if first.get("update") == 0 else ""
     more = f" (and on {steps - 1} more of {len(rows)} steps)" if steps > 1 else ""
@@ -101,12 +101,13 @@ def not_finite(case: Case) -> Finding | None:
     )
 
 
-def _severity(case: Case, rows: Sequence[Row], bad: Sequence[Bad]) -> Severity:
+def _severity(case: Case, rows: Sequence[Row], bad: Sequence[Bad], scaler: bool) -> Severity:
     """Of what passed: an info where all it cost are single updates here and there, as a float16 loss scaler does."""
     only_gradients = all(names == ["grad_norm"] for _, names in bad)
-    share = RARE if _scaler(rows, bad) else SELDOM
+    share = RARE if scaler else SELDOM
     seldom = len(bad) <= share * len(rows) and case.averaged_over <= FIRST
-    places = [place for place, row in enumerate(rows) if any(row is one for one, _ in bad)]
+    lost = {id(row) for row, _ in bad}
+    places = [place for place, row in enumerate(rows) if id(row) in lost]
     in_a_row = any(c - a == 2 for a, c in zip(places, places[2:], strict=False))
     before, since = (
         [value for row in part if (value := number(row, "reward/mean")) is not None]
