@@ -72,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--beta", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--without-memory", action="store_true", help="measure no peaks: a process less for each tool")
     parser.add_argument("--ours-alone", action="store_true", help="measure our step only; needs no TRL")
     parser.add_argument("--rehearse", action="store_true", help="a tiny shape on the CPU: does this program run?")
     asked = parser.parse_args(argv)
@@ -87,7 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         print(f"copies {rates.bandwidth / 1e9:.0f} GB/s, products {rates.arithmetic / 1e12:.2f} TFLOP/s (bf16)")
         for name in asked.shapes if device == "cuda" else [REHEARSED]:
-            found = _measured(name, _setting(asked), asked.steps, rates, alone=asked.ours_alone)
+            found = _measured(
+                name, _setting(asked), asked.steps, rates, alone=asked.ours_alone, peaks=not asked.without_memory
+            )
             if found is None:
                 print(
                     "error: the two tools do not take the same step, so that their times say nothing", file=sys.stderr
@@ -110,10 +113,13 @@ def _setting(asked: argparse.Namespace) -> Setting:
     )
 
 
-def _measured(name: str, setting: Setting, steps: int, rates: Rates, *, alone: bool) -> dict[str, Any] | None:
+def _measured(
+    name: str, setting: Setting, steps: int, rates: Rates, *, alone: bool, peaks: bool
+) -> dict[str, Any] | None:
     """Everything of one shape, printed as it comes; None where the steps are not the same.
 
     `alone`: nothing of TRL, and of ours only the step as every run takes it, so that large weights are loaded once.
+    `peaks`: each tool's peak memory too, unless `alone`.
     """
     shape = TINY if name == REHEARSED else SHAPES[name]
     with tempfile.TemporaryDirectory() as own:
@@ -137,7 +143,7 @@ def _measured(name: str, setting: Setting, steps: int, rates: Rates, *, alone: b
         decoding = run.ours[0].part("sample")
         print(f"sampling {decoding:.3f} s, decoding takes at least {floors['decoding']:.3f} s by memory traffic")
         print(f"step {run.ours[0].seconds:.3f} s, at least {floors['step']:.3f} s by arithmetic", flush=True)
-        memory = None if alone else both_peaks(setting, model, theirs=THEIRS, ours=OURS)
+        memory = None if alone or not peaks else both_peaks(setting, model, theirs=THEIRS, ours=OURS)
         print("\n".join(memory_lines([] if memory is None else [memory])), flush=True)
     return {
         "run": run.as_json(),

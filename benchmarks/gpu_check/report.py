@@ -69,7 +69,9 @@ class Report:
         if failures:
             return f"FAILED on {self.device['name']} in {seconds:.0f} s: {', '.join(failures)}"
         if self.verifies:
-            return f"PASSED on {self.device['name']} in {seconds:.0f} s"
+            skipped = [one.part.name for one in self.done if one.outcome.status == "SKIP"]
+            rest = f"; not measured: {', '.join(skipped)}" if skipped else ""
+            return f"PASSED on {self.device['name']} in {seconds:.0f} s{rest}"
         return f"nothing failed on {self.device['name']} in {seconds:.0f} s, but not every part was run: not verified"
 
     def record(self) -> dict[str, Any]:

@@ -63,6 +63,17 @@ def test_a_part_that_dies_or_hangs_has_failed_and_nothing_is_raised(
 
 
 @pytest.mark.process
+def test_a_measured_part_that_reaches_its_limit_has_measured_nothing_and_has_not_failed(tmp_path: Path) -> None:
+    place = Place(folder=tmp_path / "part", rehearsed=True)
+    part = Part(name="x", title="x", seconds=0.2, needed=False)
+    done = run_part(part, place, [sys.executable, "-c", "import time; time.sleep(60)"])
+    assert done.outcome.status == "SKIP"
+    assert done.outcome.figure.startswith("not measured: ran out of its 0 s")
+    done = run_part(part, Place(folder=tmp_path / "other", rehearsed=True), [sys.executable, "-c", "exit(1)"])
+    assert done.outcome.status == "FAIL"
+
+
+@pytest.mark.process
 def test_what_a_part_started_ends_with_it(tmp_path: Path) -> None:
     place = Place(folder=tmp_path / "part", rehearsed=True)
     child = tmp_path / "child"
@@ -141,6 +152,7 @@ def test_a_part_that_fails_stops_no_other_and_takes_the_record_back(failing: lis
 def test_a_kind_is_verified_without_what_is_only_measured(name: str, docs: Path) -> None:
     assert check.main([], Pretended(**{name: "SKIP"})) == 0
     assert (verified.record_of(KIND) is None) == (name in NEEDED)
+    assert (f"; not measured: {name}.**" in (docs / "gpu.md").read_text()) == (name not in NEEDED)
 
 
 def test_some_parts_verify_nothing_and_leave_the_page_alone(docs: Path, tmp_path: Path) -> None:
