@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
@@ -161,16 +161,18 @@ def has_rewards(rows: StepTable) -> bool:
 
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
     """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
-    kept = _without_other_rewards([entry for entry in entries if _is_step(tuple(entry.cells))])
+    steps = entries if all(map(_is_step, _shapes(entries))) else [e for e in entries if _is_step(tuple(e.cells))]
+    kept = _without_other_rewards(steps)
     arguments = settings_of_arguments(known.arguments or {})
     settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
-    rows, absent = _rows(kept)
+    names = _names(kept)
+    rows, absent = _rows(kept, names)
     if (known.arguments or {}).get("fp16") is True:
         rows = [_without_overflow(row) for row in rows]
     span = span_of(rows)
     if span == 1 and rows and rows[0].get("step") == 1 and rows[0].get("learning_rate") is not None:
         settings.setdefault("first_update_lr", rows[0]["learning_rate"])
-    notes = [*_notes(kept, span), *absent]
+    notes = [*_notes(kept, names, span), *absent]
     if rounded := _rounded(kept, rows):
         notes.append(f"{rounded} steps have rewards that are equal but for rounding: their groups are counted as dead")
     if not has_rewards(rows):
@@ -194,7 +196,7 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
 
 def _without_other_rewards(entries: Sequence[Entry]) -> Sequence[Entry]:
     """The entries without what may be no reward (returns), where one is told, too."""
-    rewards = {name for entry in entries for name in entry.cells if name_of(name) == "reward/mean"}
+    rewards = {name for name in _names(entries) if name_of(name) == "reward/mean"}
     returns = set(filter(may_be_no_reward, rewards))
     if not returns or returns == rewards:
         return entries
@@ -204,9 +206,8 @@ def _without_other_rewards(entries: Sequence[Entry]) -> Sequence[Entry]:
     ]
 
 
-def _rows(entries: Sequence[Entry]) -> tuple[StepTable, list[str]]:
+def _rows(entries: Sequence[Entry], names: Set[str]) -> tuple[StepTable, list[str]]:
     """One row a step: an evaluation's values stand in the row of its step. And a note on NaN that says nothing."""
-    names = _names(entries)
     older = is_older(names)
     by_step: dict[int, dict[str, float | None]] = {}
     told, absent = without_absent([translated(entry.cells, older=older) for entry in entries])
@@ -221,9 +222,8 @@ def _rows(entries: Sequence[Entry]) -> tuple[StepTable, list[str]]:
         if trains:
             row["update"] = 1.0
     rows = [by_step[step] for step in sorted(by_step)]
-    equal = [row for row in rows if _is_equal(row)]
-    if "frac_reward_zero_std" in names or len(equal) == sum("reward/mean" in row for row in rows):
-        for row in equal:  # of the others it is not known how many are dead, where TRL does not say so
+    if "frac_reward_zero_std" in names or all(_is_equal(row) for row in rows if "reward/mean" in row):
+        for row in filter(_is_equal, rows):  # of others it is not known how many are dead, where TRL does not say so
             row["groups/dead"] = 1.0
     return rows, absent
 
@@ -275,7 +275,12 @@ def bounded_by(metrics: Mapping[str, float | None], slices: Sequence[str]) -> di
 
 def _names(entries: Sequence[Entry]) -> set[str]:
     """The names of all entries. Those of one log have the same ones over and over."""
-    return set[str]().union(*{tuple(entry.cells) for entry in entries})
+    return set[str]().union(*_shapes(entries))
+
+
+def _shapes(entries: Sequence[Entry]) -> set[tuple[str, ...]]:
+    """The names of an entry, of each kind of entries once."""
+    return {tuple(entry.cells) for entry in entries}
 
 
 @lru_cache(maxsize=1000)  # a log's rows have the same names, over and over
@@ -311,9 +316,9 @@ def _is_equal(row: Mapping[str, float | None]) -> bool:
 
 def _rounded(entries: Sequence[Entry], rows: StepTable) -> int:
     """Steps whose groups TRL took for live though their rewards are equal: its tolerance is an absolute 1e-8."""
-    equal = {row["step"] for row in rows if _is_equal(row)}
-    last = {entry.step: entry for entry in entries if "reward" in entry.cells}
-    return sum(entry.cells.get("frac_reward_zero_std", 1.0) != 1.0 for step, entry in last.items() if step in equal)
+    last = {entry.step: entry for entry in entries if "frac_reward_zero_std" in entry.cells and "reward" in entry.cells}
+    equal = {row["step"] for row in rows if _is_equal(row)} if last else set()
+    return sum(entry.cells["frac_reward_zero_std"] != 1.0 for step, entry in last.items() if step in equal)
 
 
 def _with_constants(rows: StepTable, settings: Settings) -> StepTable:
@@ -329,14 +334,13 @@ def span_of(rows: StepTable) -> int:
     return max(1, gaps.most_common(1)[0][0]) if gaps else 1
 
 
-def _notes(entries: Sequence[Entry], span: int) -> list[str]:
+def _notes(entries: Sequence[Entry], names: Set[str], span: int) -> list[str]:
     notes = []
     if span > 1:
         notes.append(f"a row is the mean of {span} steps (logging_steps): what changes inside is not seen")
     steps = Counter(entry.step for entry in entries if "loss" in entry.cells)
     if repeated := sum(count > 1 for count in steps.values()):
         notes.append(f"{repeated} steps were logged more than once (a resumed run): the last value stands")
-    names = _names(entries)
     if lost := left_out(names):
         more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
         notes.append(f"columns left out, for no rule reads them: {', '.join(lost[:_NAMED])}{more}")

@@ -15,7 +15,7 @@ from grpoctl.diagnose.readers.metric_names import OF_GRPO, Cells
 
 def settings_of_rows(rows: Sequence[Cells]) -> dict[str, Any]:
     """What rows of a GRPO trainer say of its configuration by what they have: {} for rows of another trainer."""
-    names = {name for row in rows for name in row}
+    names = set[str]().union(*{tuple(row) for row in rows})
     if not names.intersection(OF_GRPO):
         return {}
     known: dict[str, Any] = dict(_FIXED)
