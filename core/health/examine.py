@@ -187,9 +187,10 @@ SHOWN = 10  # rows that the first and the last reward are means of
 def facts(case: Case) -> dict[str, float]:
     """Flat name -> number; a name whose number is not known is left out.
 
-    steps, updates, last_step, reward/first and reward/last (means of ten rows); after an update and after a skipped
-    one (where validity is known): steps, all-invalid steps, completions, invalid ones; all-invalid steps that skipped
-    their update, and those of them that were sound on the next step (healed).
+    steps, updates, last_step, reward/first and reward/last (means of ten rows, of fewer than twenty those of each
+    half); after an update and after a skipped one (where validity is known): steps, all-invalid steps, completions,
+    invalid ones; all-invalid steps that skipped their update, and those of them that were sound on the next step
+    (healed).
     """
     rows = steps_of(case.rows)
     if not rows:
@@ -241,4 +242,5 @@ def _rewards(rows: Sequence[Row]) -> dict[str, float]:
     rewards = [reward for _, reward in series(rows, "reward/mean")]
     if not rewards:
         return {}
-    return {f"reward/{which}": fmean(some) for which, some in (("first", rewards[:SHOWN]), ("last", rewards[-SHOWN:]))}
+    part = min(SHOWN, max(1, len(rewards) // 2))
+    return {f"reward/{which}": fmean(some) for which, some in (("first", rewards[:part]), ("last", rewards[-part:]))}

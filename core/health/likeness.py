@@ -43,7 +43,7 @@ class PublicRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Course:
+class Thirds:
     """A column's values, and the means of the first and the last third of them."""
 
     values: Sequence[float]
@@ -56,7 +56,7 @@ class Course:
         return fmean(self.values)
 
 
-Sign = Callable[[Course], bool]
+Sign = Callable[[Thirds], bool]
 _IN_UNIT: Sign = lambda c: min(c.values) >= 0 and max(c.values) <= 1  # noqa: E731
 # column -> sign -> whether its course has it; that there is such a column is a sign, too
 OF_COLUMNS: Mapping[str, Mapping[str, Sign]] = {
@@ -164,8 +164,8 @@ def signs(case: Case) -> frozenset[str]:
             found |= {"no reward"} if column == "reward/mean" else set()
             continue
         early, late = thirds(values)
-        course = Course(values=values, early=early, late=late)
-        found |= {column} | {f"{column}: {name}" for name, holds in of_column.items() if holds(course)}
+        told = Thirds(values=values, early=early, late=late)
+        found |= {column} | {f"{column}: {name}" for name, holds in of_column.items() if holds(told)}
     return frozenset(found | _way_of_the_reward(case))
 
 

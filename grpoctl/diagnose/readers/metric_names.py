@@ -246,6 +246,7 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     rewards | reward/mean
     mean_r | reward/mean
     r_mean | reward/mean
+    r_total | reward/mean
     rbar | reward/mean
     r_std | reward/std
     std_reward | reward/std

@@ -106,6 +106,11 @@ _OF_RUNS = frozenset({
     "policy", "agent",
     "방법", "모델", "실험", "方法", "模型", "实验", "设置", "配置", "版本", "手法", "モデル", "設定", "実験",
 })  # fmt: skip
+_OF_METRICS = frozenset({  # words before a metric that are no run's name
+    "train", "training", "eval", "evaluation", "val", "validation", "test", "held-out", "heldout", "mean", "avg",
+    "average", "max", "min", "final", "initial", "best", "total", "policy", "actor", "critic", "ref", "reference",
+    "format",
+})  # fmt: skip
 _METRICS = frozenset(
     {"metric", "metrics", "measure", "indicator", "指标"}
 )  # above names of metrics: labels are columns
@@ -419,7 +424,7 @@ class WrittenTable:
         No rows where the table has no metric.
         """
         first, *body = _parted(self.rows)
-        first = _without_one_step(first)
+        first = _without_shared_name(_without_one_step(first), is_known)
         table = self
         if len(first) == 2 and not is_known(_named(first[0])):
             body, gone = _ends_joined(body, is_known)
@@ -442,7 +447,9 @@ class WrittenTable:
             column = next(named, 0)
         labels = None if column is None else [row[column] for row in body]
         courses = len(body) == 1 and any(len(cell_values(body[0][place])) > 1 for place in known)
-        if labels is None or _are_epochs(over := header[column or 0], labels):
+        over = header[column or 0]
+        by_epoch = labels is not None and _count_epochs(over, labels)
+        if labels is None or by_epoch or _are_epochs(over, labels):
             runs = _Runs.only([None] * len(body))
         else:
             runs = _runs_of(over, labels, courses=courses)
@@ -456,7 +463,7 @@ class WrittenTable:
             if at not in run.places or (numbered and span is None):
                 continue  # another run, a total
             cells = {name: _times(scales[name], row[place]) for place, name in names}
-            part = column is not None and (is_stage(row[column]) or run.began)
+            part = by_epoch or (column is not None and (is_stage(row[column]) or run.began))
             rows += _expanded(line, span, cells, part=part)
         rows = [*_with_shares(_one_behind_another(rows, run.spans))]
         left = [name for name in unknown if column is None or name != header[column]]
@@ -526,6 +533,16 @@ def _without_one_step(names: Sequence[str]) -> list[str]:
     """The names without the step that all of them say which say any: `format at step 300`."""
     said = {match[1] for name in names if (match := _AT_ONE_STEP.search(name[:_LONGEST])) is not None}
     return [_AT_ONE_STEP.sub("", name) if len(said) == 1 else name for name in names]
+
+
+def _without_shared_name(names: Sequence[str], is_known: Callable[[str], bool]) -> Sequence[str]:
+    """The names without the run's, where all but the first begin with it: `runA reward`, `runA KL`."""
+    first, *whole = map(_named, names)
+    word = whole[0].partition(" ")[0] if len(whole) > 1 else ""
+    if not word or is_known(word) or word.lower() in _OF_METRICS or all(map(is_known, whole)):
+        return names
+    own = [name.removeprefix(f"{word} ") for name in whole if name.startswith(f"{word} ")]
+    return [first, *own] if len(own) == len(whole) and all(map(is_known, own)) else names
 
 
 def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> tuple[list[list[str]], set[int]]:
@@ -653,9 +670,14 @@ def _are_epochs(over: str, labels: Sequence[str]) -> bool:
 
 
 def _count_epochs(over: str, labels: Sequence[str]) -> bool:
-    """Whether each label of metrics says an epoch behind the one before: `Epoch 0`, `Epoch 1.5`, `Epoch 3 (final)`."""
-    if over.strip().lower() not in ("", "metric", "metrics"):
+    """Whether each label of metrics says an epoch behind the one before: `Epoch 0`, `Epoch 1.5`, `Epoch 3 (final)`.
+
+    The first may be the start: `Before | Epoch 1 | Epoch 2`.
+    """
+    if over.strip().lower() not in ("", *_METRICS, *_NUMBERING):
         return False
+    if len(labels) > 1 and _plain(labels[0]) in _BEFORE:
+        labels = ["epoch 0", *labels[1:]]
     matches = [_EPOCH_LABEL.fullmatch(" ".join(_MARKS.sub("", label).lower().split())) for label in labels]
     epochs = [float(match[1]) for match in matches if match is not None]
     return len(epochs) == len(labels) > 1 and all(a < b for a, b in pairwise(epochs))

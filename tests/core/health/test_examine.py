@@ -169,7 +169,7 @@ def test_what_is_counted() -> None:
         "steps": 6, "last_step": 6, "updates": 3, "followed_updates": 3, "followed_skips": 2,
         "collapsed_after_update": 3, "collapsed_after_skip": 0, "collapsed_and_skipped": 1, "healed": 1,
         "samples": 12, "valid": 5, "samples_after_update": 6, "invalid_after_update": 6, "samples_after_skip": 4,
-        "invalid_after_skip": 1, "reward/first": pytest.approx(0.35), "reward/last": pytest.approx(0.35),
+        "invalid_after_skip": 1, "reward/first": pytest.approx(0.2), "reward/last": pytest.approx(0.5),  # of three each
     }  # fmt: skip
 
 
@@ -192,6 +192,9 @@ def test_rewards_are_means_of_ten_rows() -> None:
     table: list[Row] = [{"step": step, "reward/mean": float(step)} for step in range(1, 21)]
     found = facts(Case(rows=[*table, {"step": 21}]))
     assert (found["reward/first"], found["reward/last"]) == (5.5, 15.5)  # of 1 to 10 and of 11 to 20
+    for count, ends in ((1, (1.0, 1.0)), (2, (1.0, 2.0)), (3, (1.0, 3.0)), (5, (1.5, 4.5)), (30, (5.5, 25.5))):
+        few: list[Row] = [{"step": step, "reward/mean": float(step)} for step in range(1, count + 1)]
+        assert (facts(Case(rows=few))["reward/first"], facts(Case(rows=few))["reward/last"]) == ends
 
 
 def test_a_row_that_stands_for_several_steps_says_nothing_of_one() -> None:

@@ -277,6 +277,37 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
             {"step": 3, "reward/mean": 0.668, "kl": 0.3},
         ],
     ),
+    "a column for the start, and each epoch": (
+        "| Metric | Before | Epoch 1 | Epoch 2 |\n|---|---|---|---|\n| reward | 0.31 | 0.35 | 0.36 |\n"
+        "| KL | 0 | 0.1 | 0.3 |\n",
+        [
+            {"step": 1, "reward/mean": 0.31, "kl": 0.0},
+            {"step": 2, "reward/mean": 0.35, "kl": 0.1},
+            {"step": 3, "reward/mean": 0.36, "kl": 0.3},
+        ],
+    ),
+    "a row for the start, and each epoch": (
+        "| Checkpoint | reward | KL |\n|---|---|---|\n| Before | 0.31 | 0 |\n| Epoch 1 | 0.35 | 0.1 |\n"
+        "| Epoch 2 | 0.36 | 0.3 |\n",
+        [
+            {"step": 1, "reward/mean": 0.31, "kl": 0.0},
+            {"step": 2, "reward/mean": 0.35, "kl": 0.1},
+            {"step": 3, "reward/mean": 0.36, "kl": 0.3},
+        ],
+    ),
+    "a run's name before every column": (
+        "| Step | runA reward | runA KL |\n|---|---|---|\n| 10 | 0.1 | 0.0 |\n| 20 | 0.3 | 0.2 |\n",
+        [{"step": 10, "reward/mean": 0.1, "kl": 0.0}, {"step": 20, "reward/mean": 0.3, "kl": 0.2}],
+    ),
+    "what was trained before every column": (
+        "| Step | train reward | train KL |\n|---|---|---|\n| 10 | 0.1 | 0.0 |\n| 20 | 0.3 | 0.2 |\n",
+        [{"step": 10, "reward/mean": 0.1, "kl": 0.0}, {"step": 20, "reward/mean": 0.3, "kl": 0.2}],
+    ),
+    "two runs' names before columns": (
+        "| Step | runA KL | runB KL | reward |\n|---|---|---|---|\n| 10 | 0.1 | 0.0 | 0.5 |\n"
+        "| 20 | 0.3 | 0.2 | 0.5 |\n",
+        [{"step": 10, "reward/mean": 0.5}, {"step": 20, "reward/mean": 0.5}],
+    ),
     "a KL from a step": (
         "| step | reward | KL from step 0 |\n|---|---|---|\n| 1 | 0.30 | 0.1 |\n| 2 | 0.32 | 0.2 |\n",
         [{"step": 1, "reward/mean": 0.3}, {"step": 2, "reward/mean": 0.32}],
