@@ -535,7 +535,7 @@ def _without_one_step(names: Sequence[str]) -> list[str]:
     return [_AT_ONE_STEP.sub("", name) if len(said) == 1 else name for name in names]
 
 
-def _without_shared_name(names: Sequence[str], is_known: Callable[[str], bool]) -> Sequence[str]:
+def _without_shared_name(names: list[str], is_known: Callable[[str], bool]) -> list[str]:
     """The names without the run's, where all but the first begin with it: `runA reward`, `runA KL`."""
     first, *whole = map(_named, names)
     word = whole[0].partition(" ")[0] if len(whole) > 1 else ""
