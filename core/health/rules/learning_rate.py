@@ -500,7 +500,9 @@ def no_gradient(case: Case) -> Sequence[Finding]:
     Severity: error (certain) where a KL that stays below 1e-7 agrees, on ten steps or more; else warning (moderate).
 
     Means: the gradient norm is exactly 0 on all steps and it should not be: the loss is not 0 (on half of ten steps or
-    more), or rewards inside groups differ. No trained weight is reached, or the trainer has no norm and writes 0.
+    more), or rewards inside groups differ. No trained weight is reached, or the trainer has no norm and writes 0. Or
+    loss and gradient are 0 on all steps, and nothing tells whether rewards inside groups differ: nothing was learned,
+    for no group has two different rewards or because no weight is reached.
 
     Looks at: `grad_norm`, `loss`, `groups/dead` and `kl`. It rules out `learning-rate`: no rate moves a weight that has
     no gradient; and what `zero-loss` and `dead-groups` say of a gradient of 0.
@@ -515,13 +517,13 @@ def no_gradient(case: Case) -> Sequence[Finding]:
     live = [row for row in rows if (number(row, "groups/dead") or 0.0) < 1 and number(row, "groups/dead") is not None]
     steps = len(rows) * case.averaged_over
     by_loss = steps >= ENOUGH and len(felt) >= MOST * len(rows)
-    if not rows or any(row["grad_norm"] for row in rows) or not (by_loss or len(live) == len(rows)):
-        return ()
     kls = values_of(rows, "kl")
-    if kls and max(kls) > UNMOVED:
+    if not rows or any(row["grad_norm"] for row in rows) or (kls and max(kls) > UNMOVED):
         return ()
-    sure = bool(kls) and steps >= ENOUGH
     why = f"the gradient is exactly 0 on all {len(rows)} rows, so no rate moves anything"
+    if not by_loss and len(live) < len(rows):
+        return _neither_loss_nor_gradient(rows, why)
+    sure = bool(kls) and steps >= ENOUGH
     beside = f"the loss is not (on {len(felt)})" if by_loss else "rewards inside groups differ"
     return (
         Finding(
@@ -542,6 +544,33 @@ def no_gradient(case: Case) -> Sequence[Finding]:
             rules_out=tuple(RuledOut(id=id_, why=why) for id_ in ("learning-rate", "zero-loss")),
             advice="count the parameters that the optimiser holds, and look at one of them before and after a step",
             confidence="certain" if sure else "moderate",
+        ),
+    )
+
+
+def _neither_loss_nor_gradient(rows: Sequence[Row], why: str) -> Sequence[Finding]:
+    """The warning where loss and gradient are 0 on all rows; see no_gradient.
+
+    Where no group or no reward differs, that has findings of its own.
+    """
+    dead, spreads = values_of(rows, "groups/dead"), values_of(rows, "reward/group_std") or values_of(rows, "reward/std")
+    nothing_differs = (dead and min(dead) >= 1) or (spreads and not any(spreads))
+    losses = values_of(rows, "loss") or values_of(rows, "policy/loss")
+    if nothing_differs or len(losses) < len(rows) or max(map(abs, losses)) > NONE:
+        return ()
+    return (
+        Finding(
+            id="no-gradient",
+            severity="warning",
+            summary=(
+                f"loss and gradient are exactly 0 on all {len(rows)} rows: nothing was learned; no group has two "
+                "different rewards, or no gradient reaches a weight that is trained (or the trainer writes 0 for both)"
+            ),
+            evidence={"rows": len(rows), "with_loss": 0, "with_live_groups": 0},
+            rules_out=tuple(RuledOut(id=id_, why=why) for id_ in ("learning-rate", "zero-loss")),
+            advice="print one group's rewards; where they differ, look at one trained weight before and after a step",
+            confidence="moderate",
+            decider=Decider(question="is the gradient 0 where a group has two different rewards?"),
         ),
     )
 

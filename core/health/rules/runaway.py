@@ -61,20 +61,23 @@ def runaway(case: Case) -> Sequence[Finding]:
     ## grad-explosion
 
     Severity: error (strong; moderate with two to five rows where the reward fell to half or less); with as few rows
-    otherwise warning (weak), info (weak) where the reward rose.
+    otherwise warning (weak), info (weak) where the reward rose. By the loss alone: warning (moderate).
 
     Means: gradients grew by two orders of magnitude and stayed there (`numerical`: they ended in no number).
 
     Looks at: the median `grad_norm` of the last fifth of the rows against the first, at least 100 times it and at least
     10; of two to five rows the last against the first, none below the one before (ten times it where that is 1000).
+    Where no norm is told, likewise the size of `policy/loss` (else `loss`) on six rows or more; not where the reward
+    rose.
 
     Confounder: single spikes (`grad-norm`); a norm that began at nearly 0 and is now usual; a stage with another loss,
-    whose gradient has another size: only the rows of the stage that the settings are of count.
+    whose gradient has another size: only the rows of the stage that the settings are of count. A loss may hold a value
+    function's, which grows with what is earned.
 
     Do: a smaller learning rate, `max_grad_norm`; look at the first row that left: what else changed there?
     """
     rows = steps_of(case.rows)
-    findings = (_entropy(rows) or _one_answer(case), _gradient(case.stage_rows))
+    findings = (_entropy(rows) or _one_answer(case), _gradient(case.stage_rows) or _loss(case.stage_rows))
     return [finding for finding in findings if finding is not None]
 
 
@@ -225,4 +228,30 @@ def _gradient(rows: Sequence[Row]) -> Finding | None:
         advice="a smaller learning rate, and max_grad_norm; what else changed on that step names the cause",
         confidence="strong" if not few else "moderate" if fell else "weak",
         decider=Decider(question="do gradients stay with a third of the learning rate?", expects=("grad_norm < 10",)),
+    )
+
+
+def _loss(rows: Sequence[Row]) -> Finding | None:
+    """What the size of the loss says of gradients where no norm is told."""
+    column = "policy/loss" if values_of(rows, "policy/loss") else "loss"
+    sizes: list[Row] = [{**row, column: abs(loss)} for row in rows if (loss := number(row, column)) is not None]
+    gain = reward_gain(rows)
+    if len(sizes) < ROWS or values_of(rows, "grad_norm") or (gain is not None and gain[2]):
+        return None
+    start, end = (median(values) for values in ends_of(sizes, column, least=2))
+    far = max(ABSOLUTE, EXPLODED * start)
+    if end < far:
+        return None
+    first = next(int(row["step"] or 0) for row in sizes if (row[column] or 0.0) >= far)
+    return Finding(
+        id="grad-explosion",
+        severity="warning",
+        summary=(
+            f"the {column} grew from {start:.3g} to {end:.3g} in size, {far:.3g} or more first on step {first}: the "
+            "ratio to the policy that drew is out of bounds, or gradients are; no norm is told"
+        ),
+        evidence={"loss_start": start, "loss_end": end, "first_step": first, "column": column},
+        advice="log grad_norm and the largest ratio; a smaller learning rate, max_grad_norm, fewer updates a rollout",
+        confidence="moderate",
+        decider=Decider(question="does the loss stay with a third of the learning rate?"),
     )

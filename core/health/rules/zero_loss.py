@@ -36,19 +36,19 @@ class KlLoss:
 
 
 def zero_loss(case: Case) -> Sequence[Finding]:
-    """An info where the loss is 0 or beta x kl while gradients are not 0; a warning where they are.
+    """An info where the loss is 0 or beta x kl while gradients are not 0, or where every group is dead.
 
     ## zero-loss
 
     Severity: info (certain from 20 steps on, or where beta x kl equals the loss; else strong, moderate for fewer than
     three rows or without a gradient norm) where the gradient is not 0; info (weak) where a log of three rows or more
-    has nothing but losses and rates; warning where the gradient is 0 on every row (certain from 20
-    steps on, else moderate); info (moderate) then where all groups are known to be dead, which is the cause.
+    has nothing but losses and rates; info (moderate) where the gradient is 0 as well and all groups are known to be
+    dead, which is the cause.
 
     Means: the loss is 0, about 1e-8, or beta times the KL. At a ratio of 1 (each rollout learned from once) the policy
     term is minus the mean advantage, and the advantages of a group add up to 0: its value is 0 by construction while
     its gradient is not. What is left of the loss is the KL term, which grows from 0 as the policy moves. The value says
-    nothing of learning. With a gradient of 0, too, nothing was learned.
+    nothing of learning. With a gradient of 0, too, nothing was learned: that is `no-gradient`.
 
     Looks at: `loss` (`policy/loss` where a log has no other): below 1e-6 on every row; or within 2 % of beta x `kl` (10
     % where they are of different means, half a unit of the fourth decimal at least) with `beta` from the settings or
@@ -58,12 +58,11 @@ def zero_loss(case: Case) -> Sequence[Finding]:
 
     Confounder: groups that are all dead, or a weight that no gradient reaches, have a loss of 0 as well: their gradient
     is 0 or no more than the KL's, and they have findings of their own (`dead-groups`, `constant-reward`, `dead-run`,
-    `no-gradient`): silent where every group is dead or no reward differs, unless the gradient is 0, too. Advantages
+    `no-gradient`): silent where no reward differs, and where the gradient is 0 unless every group is dead. Advantages
     that are not centred or several updates a rollout have a loss that is not 0: silent. A run of ours has every term in
     a column of its own: silent there, unless the loss is exactly 0 on 20 steps.
 
-    Do: nothing is wrong: look at the reward, at `grad_norm` and at `kl`. With the warning: see that rewards differ
-    inside a group, and that some weight is trained.
+    Do: nothing is wrong: look at the reward, at `grad_norm` and at `kl`.
     """
     column = "loss" if values_of(case.stage_rows, "loss") else "policy/loss"
     rows = [row for row in case.stage_rows if number(row, column) is not None]
@@ -75,7 +74,7 @@ def zero_loss(case: Case) -> Sequence[Finding]:
     kl_loss = None if none else _kl_loss(case, rows)
     steps = len(rows) * case.averaged_over
     if norms and not any(norms):
-        return (_nothing(rows, steps),) if none else ()
+        return (_all_dead(rows, steps),) if none and _every_group_is_dead(rows) else ()
     ours = bool(case.stages) and (steps < ENOUGH or any(losses))  # it has every term apart: nobody wonders
     if (not none and kl_loss is None) or ours or _no_signal(rows):
         return ()
@@ -136,9 +135,8 @@ def _rounded_beta(known: Sequence[tuple[float, float, float | None]]) -> float |
 
 def _no_signal(rows: Sequence[Row]) -> bool:
     """Whether every group is known to be dead, or all rewards of every row to be equal."""
-    dead = values_of(rows, "groups/dead")
     stds = values_of(rows, "reward/group_std") or values_of(rows, "reward/std")
-    return bool(dead and min(dead) >= 1) or bool(stds and max(stds) == 0)
+    return _every_group_is_dead(rows) or bool(stds and max(stds) == 0)
 
 
 def _signal(rows: Sequence[Row]) -> bool:
@@ -190,20 +188,23 @@ def _by_construction(column: str, rows: Sequence[Row], steps: int, kl_loss: KlLo
     )
 
 
-def _nothing(rows: Sequence[Row], steps: int) -> Finding:
-    """Nothing was learned; where every group is dead, that has findings of its own, and this is what comes of it."""
+def _every_group_is_dead(rows: Sequence[Row]) -> bool:
     dead = values_of(rows, "groups/dead")
-    all_dead = bool(dead) and min(dead) >= 1
+    return bool(dead) and min(dead) >= 1
+
+
+def _all_dead(rows: Sequence[Row], steps: int) -> Finding:
+    """That every group is dead has findings of its own, and this is what comes of it."""
     return Finding(
         id="zero-loss",
-        severity="info" if all_dead else "warning",
+        severity="info",
         summary=(
-            f"loss and gradient are exactly 0 on all {len(rows)} steps: nothing was learned"
-            f"{', every group having equal rewards' if all_dead else ''}"
+            f"loss and gradient are exactly 0 on all {len(rows)} steps: nothing was learned, every group having equal "
+            "rewards"
         ),
         evidence={"steps": steps, "grad_norm_max": 0.0},
-        advice="see that rewards differ inside a group, and that some weight is trained",
-        confidence="certain" if steps >= ENOUGH and not all_dead else "moderate",
+        advice="see that rewards differ inside a group",
+        confidence="moderate",
         decider=Decider(question="is a single group's reward spread above 0?", expects=("reward/group_std > 0",)),
     )
 

@@ -116,6 +116,7 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     vf_loss | critic/loss
     value_loss | critic/loss
     critic_loss | critic/loss
+    cri_loss | critic/loss
     loss/value_avg | critic/loss
     explained_variance | critic/explained
     vf_explained_var | critic/explained
@@ -272,6 +273,7 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     avg_loss | loss
     pg_loss | policy/loss
     actor_loss | policy/loss
+    act_loss | policy/loss
     policy_gradient_loss | policy/loss
     mean_entropy | entropy
     entropy_mean | entropy

@@ -29,7 +29,7 @@ _DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))\s*%?")
 _ARROW = re.compile(r"\s*(?:->|=>|→|⇒|➜|➔|⟶)\s*")
 _RANGE = re.compile(rf"({_NUMBER})\s*(%?)\s*(?:-|to|\.\.+|until)\s*\+?({_NUMBER})\s*(%?)", re.IGNORECASE)
 _MARKS = re.compile(r"[*`_]{1,3}(?=\S)|(?<=\S)[*`_]{1,3}|<[^<>]{1,40}>|[~≈≃≲≳<>≤≥↑↓▲▼✅❌⚠🔥✓✗️]|\\")
-_REMARK = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*|\s*(?:±|\+/-|\+-).*$")
+_REMARK = re.compile(r"\s*[(\[（][^()\[\]（）]*[)\]）]\s*|\s*(?:±|\+/-|\+-).*$")
 _POWER = re.compile(r"\s*[x×·*]\s*10\s*(?:\^|\*\*)?\s*\{?([-+]?\d+)\}?", re.IGNORECASE)
 _AMONG_WORDS = re.compile(  # `fell to 0.4-0.5`, `飙升1.5-2.3`; not `v2`, `3 of 7`
     rf"(?P<before>[^\d.]{{0,24}}?)(?P<body>{_NUMBER}(?:\s*%)?(?:\s*(?:-|to)\s*{_NUMBER}(?:\s*%)?)?)(?P<after>[^\d.]{{0,24}})",
@@ -43,7 +43,7 @@ _LONGEST = 200  # characters of a cell that says something
 _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "∞": math.inf}
 
 _STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
-_COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(k?)"
+_COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*([km]?)"
 _STEP_LABEL = re.compile(rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}(?:\s*{_STEP_WORDS})?\+?")
 _EPOCH_LABEL = re.compile(r"epoch\s*(\d{1,4}(?:\.\d{1,3})?)(?:\s*\((?:start|initial|best|final|last|end)\))?")
 _STEP_INSIDE = re.compile(rf"\b(?:steps?|iter(?:ation)?s?|ckpt|checkpoint)[\s_#:=-]*{_COUNT}\b")
@@ -53,9 +53,9 @@ _STEP_RANGE = re.compile(
     rf"(?:{_STEP_WORDS}\s*)?{_COUNT}(?:\s*{_STEP_WORDS})?"
 )
 _AT_ONE_STEP = re.compile(r"\s+(?:at|@|after) (?:step|iter(?:ation)?)s? (\d{1,9})\s*\Z", re.IGNORECASE)
-_LAST_WORDS = frozenset({"final", "end", "late", "later", "last"})
+_LAST_WORDS = frozenset({"final", "end", "ending", "late", "later", "last"})
 _AN_END = re.compile(  # initial reward; reward, early; reward (final)
-    r"(?P<first>initial|starting|baseline|early|final|late)\s(?P<behind>.+)"
+    r"(?P<first>initial|start|starting|baseline|early|first|final|end|ending|late|last)\s(?P<behind>.+)"
     r"|(?P<before>.+?)(?:,\s*|\s*[(\[]\s*)(?:at\s)?(?P<last>initial|start|baseline|early|first|final|end|later?|last)[)\]]?",
     re.IGNORECASE,
 )
@@ -66,7 +66,10 @@ _END = frozenset({"end", "final", "last"})
 _OF_AN_END = frozenset(
     {"ep", "epoch", "step", "checkpoint", "ckpt", "run", "of", "training", "the", "model"}
 )  # its other words
-_BEFORE = frozenset({"baseline", "base", "base model", "init", "initial", "before", "start", "before training", "sft"})
+_BEFORE = frozenset(
+    {"baseline", "base", "base model", "init", "initial", "before", "start", "before training", "sft"}
+    | {"训练前", "初始", "初始模型", "基线", "基座", "基座模型", "学習前", "훈련 전", "학습 전"}
+)
 _STAGES = _BEFORE | {
     "first", "early", "begin", "beginning", "mid", "middle", "halfway", "late", "later", "last", "end", "ending",
     "final", "after", "peak", "now", "early training", "mid training", "late training", "after training", "at start",
@@ -354,7 +357,7 @@ def _without_step(label: str) -> str:
 
 
 def _count(number: str, unit: str) -> int | None:
-    value = float(number.replace(",", "")) * (1000 if unit else 1)
+    value = round(float(number.replace(",", "")) * {"k": 1_000, "m": 1_000_000}.get(unit, 1), 6)  # 4.1m is whole
     return int(value) if value.is_integer() and 0 <= value < 1e12 else None
 
 
@@ -423,8 +426,15 @@ class WrittenTable:
 
         No rows where the table has no metric.
         """
+        copies = _side_by_side(self.rows[0])
+        if copies > 1:
+            width = len(self.rows[0]) // copies
+            columns = [slice(begin, begin + width) for begin in range(0, width * copies, width)]
+            lines = [self.lines[0], *(line for _ in columns for line in self.lines[1:])]
+            rows = [self.rows[0][columns[0]], *(row[column] for column in columns for row in self.rows[1:])]
+            return replace(self, lines=lines, rows=rows).course(is_known, run)
         first, *body = _parted(self.rows)
-        first = _without_shared_name(_without_one_step(first), is_known)
+        first, body = _end_columns_joined(_without_shared_name(_without_one_step(first), is_known), body, is_known)
         table = self
         if len(first) == 2 and not is_known(_named(first[0])):
             body, gone = _ends_joined(body, is_known)
@@ -529,6 +539,14 @@ def _parted(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[cell for column in columns for cell in column[line]] for line in range(len(rows))]
 
 
+def _side_by_side(header: Sequence[str]) -> int:
+    """How many times the header has the same names: a long table that was cut and set in columns."""
+    names = [_named(cell).lower() for cell in header]
+    width = next((at for at in range(1, len(names)) if names[at] == names[0]), len(names))
+    copies, rest = divmod(len(names), width) if names and names[0] and width > 1 else (1, 0)
+    return copies if not rest and names == names[:width] * copies else 1
+
+
 def _without_one_step(names: Sequence[str]) -> list[str]:
     """The names without the step that all of them say which say any: `format at step 300`."""
     said = {match[1] for name in names if (match := _AT_ONE_STEP.search(name[:_LONGEST])) is not None}
@@ -539,10 +557,41 @@ def _without_shared_name(names: list[str], is_known: Callable[[str], bool]) -> l
     """The names without the run's, where all but the first begin with it: `runA reward`, `runA KL`."""
     first, *whole = map(_named, names)
     word = whole[0].partition(" ")[0] if len(whole) > 1 else ""
-    if not word or is_known(word) or word.lower() in _OF_METRICS or all(map(is_known, whole)):
+    if not word or is_known(word) or word.lower() in _OF_METRICS:
         return names
     own = [name.removeprefix(f"{word} ") for name in whole if name.startswith(f"{word} ")]
-    return [first, *own] if len(own) == len(whole) and all(map(is_known, own)) else names
+    better = [is_known(short) >= is_known(name) for name, short in zip(whole, own, strict=False)]
+    more = sum(map(is_known, own)) > sum(map(is_known, whole))
+    return [first, *own] if len(own) == len(whole) and all(better) and more else names
+
+
+def _end_columns_joined(
+    names: list[str], body: Sequence[list[str]], is_known: Callable[[str], bool]
+) -> tuple[list[str], Sequence[list[str]]]:
+    """The names and rows with a metric's start and end (`initial reward`, `final reward`) as one column, with an arrow
+    between. What other columns of metrics say is the end's.
+    """
+    ends: dict[str, dict[bool, int]] = {}
+    for place, cell in enumerate(names):
+        if (match := _AN_END.fullmatch(_named(cell))) is not None:
+            name, word = match["before"] or match["behind"], (match["first"] or match["last"]).lower()
+            if is_known(name):
+                ends.setdefault(name, {})[word in _LAST_WORDS] = place
+    pairs = {places[False]: (name, places[True]) for name, places in ends.items() if len(places) == 2}
+    if not pairs:
+        return names, body
+    gone = {last for _, last in pairs.values()}
+    known = {place for place, cell in enumerate(names) if is_known(_named(cell))}
+
+    def joined(row: Sequence[str], place: int) -> str:
+        if place in pairs:
+            return f"{row[place]} -> {row[pairs[place][1]]}"
+        return f"unknown -> {row[place]}" if place in known and not _ARROW.search(row[place]) else row[place]
+
+    kept = [place for place in range(len(names)) if place not in gone]
+    return [pairs[place][0] if place in pairs else names[place] for place in kept], [
+        [joined(row, place) for place in kept] for row in body
+    ]
 
 
 def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> tuple[list[list[str]], set[int]]:

@@ -328,11 +328,37 @@ def test_a_gradient_of_zero() -> None:
     assert graded(without_gradient()) == "error certain"
     assert graded(without_gradient(steps=9)) == ""
     assert graded(without_gradient(grad_norm=1e-9)) == ""
-    assert graded(without_gradient(loss=0.0)) == ""  # zero-loss says that
+    assert graded(without_gradient(loss=0.0)) == "warning moderate"  # dead groups, or no weight is reached
     assert graded(without_gradient(kl=1e-4)) == ""  # the weights move: the log has no norm
     rows = without_gradient().rows
     assert graded(Case(rows=[{**row, "loss": 0.01 * (i < 9)} for i, row in enumerate(rows)])) == ""  # 9 of 20
     assert graded(Case(rows=[{**rows[0], "grad_norm": 0.1}, *rows[1:]])) == ""
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({}, "warning moderate"),
+        ({"groups/dead": 1.0}, ""),  # dead-groups says that
+        ({"reward/std": 0.0}, ""),  # constant-reward says that
+        ({"reward/std": 0.1}, "warning moderate"),
+        ({"kl": 1e-4}, ""),  # the weights move: the log has neither
+    ],
+)
+def test_neither_a_loss_nor_a_gradient(columns: dict[str, float], expected: str) -> None:
+    assert graded(without_gradient(loss=0.0, **columns)) == expected
+    assert graded(without_gradient(steps=2, loss=0.0, **columns)) == expected
+    (*most, last) = without_gradient(loss=0.0, **columns).rows
+    assert graded(Case(rows=[*most, {**last, "loss": None}])) == ""  # it is not known
+    assert graded(Case(rows=[{**row, "policy/loss": 0.0} for row in most])) == expected
+    told = [{name: value for name, value in row.items() if name != "loss"} for row in most]
+    assert graded(Case(rows=[{**row, "policy/loss": 0.0} for row in told])) == expected
+
+
+def test_some_groups_are_known_to_be_live() -> None:
+    rows = [{**row, "groups/dead": step % 2} for step, row in enumerate(without_gradient(loss=0.0).rows)]
+    (found,) = no_gradient(Case(rows=rows))
+    assert (found.severity, {cause.id for cause in found.rules_out}) == ("warning", {"learning-rate", "zero-loss"})
 
 
 def test_without_a_kl_the_log_may_have_no_norm() -> None:

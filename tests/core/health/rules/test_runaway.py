@@ -76,6 +76,23 @@ def test_gradients_that_explode() -> None:
     assert runaway(table(grad_norm=[1e-4, 1e-4, 0.5, 0.6, 0.5, 0.6, 0.5, 0.5])) == []  # usual in the end
 
 
+BROKEN = [-0.15, 0.22, 0.06, 0.28, 0.19, 0.08, 0.41, 2.7, 24982.0, 14870.0, 45.0, -385.0]
+
+
+def test_a_loss_that_explodes_where_no_norm_is_told() -> None:
+    (finding,) = runaway(table(loss=BROKEN, reward=[0.6] * 12))
+    assert (finding.id, finding.severity, finding.confidence) == ("grad-explosion", "warning", "moderate")
+    assert (finding.evidence["first_step"], finding.evidence["column"]) == (9, "loss")
+    assert finding.evidence["loss_start"] == pytest.approx(0.185)  # the median of 0.15 and 0.22, whatever the sign
+    (of_policy,) = runaway(table(**{"policy/loss": BROKEN, "loss": [0.1] * 12}))
+    assert of_policy.evidence["column"] == "policy/loss"
+    assert runaway(table(loss=BROKEN, grad_norm=[0.5] * 12)) == []  # the gradients did not
+    assert runaway(table(loss=BROKEN, reward=[i / 12 for i in range(12)])) == []  # what is earned grew
+    assert runaway(table(loss=BROKEN[-5:])) == []  # too few rows
+    assert runaway(table(loss=[*BROKEN[:8], 24982.0, 0.2, 0.1, 0.3])) == []  # one spike
+    assert runaway(table(loss=[value / 1e4 for value in BROKEN])) == []  # small all the way
+
+
 def test_a_stage_with_another_loss_has_gradients_of_another_size() -> None:
     norms = [0.5, 0.6, 0.5, 0.6, 0.5, 0.6, 300.0, 200.0, 400.0, 300.0, 300.0, 200.0]
     staged = table(grad_norm=norms, stage=[0.0] * 6 + [1.0] * 6)

@@ -36,8 +36,8 @@ def graded(table: list[Row], **settings: float) -> list[tuple[str, str]]:
         (rows(5), [("info", "strong")]),
         (rows(1), [("info", "moderate")]),
         (rows(5, loss=-0.01), []),
-        (rows(30, grad_norm=0.0), [("warning", "certain")]),
-        (rows(3, grad_norm=0.0), [("warning", "moderate")]),
+        (rows(30, grad_norm=0.0), []),  # no-gradient says that
+        (rows(3, grad_norm=0.0, **{"groups/dead": 1.0}), [("info", "moderate")]),
         (rows(5, **{"groups/dead": 1.0}), []),  # a gradient of the KL alone: dead-groups
         (rows(20) + rows(21, grad_norm=0.0), []),  # most of the gradients are 0
     ],
@@ -93,7 +93,7 @@ def test_it_does_not_hide_that_nothing_is_learned() -> None:
     assert "every group having equal rewards" in ids["zero-loss"].summary
     assert (ids["zero-loss"].severity, ids["dead-run"].severity) == ("info", "error")
     unknown = Case(rows=rows(30, grad_norm=0.0))  # whether rewards differ nobody knows: a weight without a gradient?
-    assert ("zero-loss", "warning") in {(one.id, one.severity) for one in examine(unknown)}
+    assert ("no-gradient", "warning") in {(one.id, one.severity) for one in examine(unknown)}
 
 
 @pytest.mark.parametrize(("losses", "expected"), [((0.0, 0.0001, 0.0001), 1), ((0.0001, 0.0, -0.0001), 0)])

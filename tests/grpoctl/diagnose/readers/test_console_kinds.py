@@ -406,6 +406,24 @@ def test_pairs_with_commas_between_are_no_header(tmp_path: Path) -> None:
     assert [(row["reward/mean"], row["eval/reward"]) for row in rows] == [(at / 10, 0.3) for at in range(1, 6)]
 
 
+def test_lines_of_deepspeed_chat(tmp_path: Path) -> None:
+    """A loss that is no number is told beside a reward that is one."""
+    step = (
+        "epoch: 0|step: {0}|ppo_ep: 1|act_loss: {1}|cri_loss: {1}|unsuper_loss: 0.0\n"
+        "average reward score: -{0}.5\n-------------------------------------\n"
+        "|E2E latency=2.12s |Gather latency=0.00s (0.00%) |Training time=0.42s (19.78%) |CurSamplesPerSec=1.89\n"
+    )
+    rows = rows_of(tmp_path, "".join(step.format(at, loss) for at, loss in ((3, 30.9), (4, "inf"), (5, "inf"))))
+    assert told(rows) == [(3, -3.5), (4, -4.5), (5, -5.5)]
+    assert told(rows, "policy/loss") == told(rows, "critic/loss") == [(3, 30.9), (4, None), (5, None)]
+
+
+def test_what_is_about_a_number(tmp_path: Path) -> None:
+    text = "stage3.log, 300 steps:\nKL ≈ 4e-4\nlr 1e-6\ncompletions/clipped_ratio ≈ 1.0\n"
+    (row,) = rows_of(tmp_path, text)
+    assert (row["kl"], row["completions/truncated"]) == (4e-4, 1.0)
+
+
 def test_the_newest_first_is_turned_round(tmp_path: Path) -> None:
     newest_first = "".join(f"{{'step': {at}, 'reward': 0.{at}, 'kl': 0.01}}\n" for at in range(6, 0, -1))
     assert [row["reward/mean"] for row in rows_of(tmp_path, newest_first)] == [at / 10 for at in range(1, 7)]

@@ -299,6 +299,30 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "| Step | runA reward | runA KL |\n|---|---|---|\n| 10 | 0.1 | 0.0 |\n| 20 | 0.3 | 0.2 |\n",
         [{"step": 10, "reward/mean": 0.1, "kl": 0.0}, {"step": 20, "reward/mean": 0.3, "kl": 0.2}],
     ),
+    "a run's name before what nobody knows, too": (
+        "| Step | runB probe | runB KL |\n|---|---|---|\n| 10 | 0.1 | 0.0 |\n| 20 | 0.3 | 0.2 |\n",
+        [{"step": 10, "kl": 0.0}, {"step": 20, "kl": 0.2}],
+    ),
+    "columns of a start and an end": (
+        "| Algo | Initial reward | Final reward | KL |\n|---|---|---|---|\n| GRPO | 0.1 | +0.4 | 0.2 |\n",
+        [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.4, "kl": 0.2}],
+    ),
+    "a start without its end": (
+        "| step | final reward | KL |\n|---|---|---|\n| 10 | 0.1 | 0.2 |\n| 20 | 0.1 | 0.3 |\n",
+        [{"step": 10, "reward/mean": 0.1, "kl": 0.2}, {"step": 20, "reward/mean": 0.1, "kl": 0.3}],
+    ),
+    "a long table set in columns": (
+        "| Step | reward | Step | reward |\n|---|---|---|---|\n| 10 | 0.1 | 30 | 0.3 |\n| 20 | 0.2 | 40 | 0.4 |\n",
+        [{"step": at * 10, "reward/mean": at / 10} for at in (1, 2, 3, 4)],
+    ),
+    "steps in thousands and millions": (
+        "| 步数 | reward |\n|---|---|\n| 209k | 16.5（快） |\n| 1.0M | 58.7 |\n| 4.1M | 147 |\n",
+        [{"step": at, "reward/mean": r} for at, r in ((209_000, 16.5), (1_000_000, 58.7), (4_100_000, 147))],
+    ),
+    "a start in Chinese": (
+        "| step | val reward | train score |\n|---|---|---|\n| 训练前 | 0.5 | - |\n| 10 | 0.8 | 0.7 |\n",
+        [{"step": 0, "eval/reward": 0.5}, {"step": 10, "eval/reward": 0.8, "reward/mean": 0.7}],
+    ),
     "what was trained before every column": (
         "| Step | train reward | train KL |\n|---|---|---|\n| 10 | 0.1 | 0.0 |\n| 20 | 0.3 | 0.2 |\n",
         [{"step": 10, "reward/mean": 0.1, "kl": 0.0}, {"step": 20, "reward/mean": 0.3, "kl": 0.2}],
