@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, RuledOut, StepTable, steps_of
+from core.health.finding import Decider, Finding, Row, RuledOut, StepTable, steps_of
 from core.health.rules.dead_run import dead_stretch
 from core.health.rules.first_updates import (
     FAR,

@@ -560,24 +560,28 @@ def _without_shared_name(names: list[str], is_known: Callable[[str], bool]) -> l
     if not word or is_known(word) or word.lower() in _OF_METRICS:
         return names
     own = [name.removeprefix(f"{word} ") for name in whole if name.startswith(f"{word} ")]
-    better = [is_known(short) >= is_known(name) for name, short in zip(whole, own, strict=False)]
     more = sum(map(is_known, own)) > sum(map(is_known, whole))
-    return [first, *own] if len(own) == len(whole) and all(better) and more else names
+    return [first, *own] if len(own) == len(whole) and more else names
 
 
-def _end_columns_joined(
-    names: list[str], body: Sequence[list[str]], is_known: Callable[[str], bool]
-) -> tuple[list[str], Sequence[list[str]]]:
-    """The names and rows with a metric's start and end (`initial reward`, `final reward`) as one column, with an arrow
-    between. What other columns of metrics say is the end's.
-    """
+def _pairs_of_ends(labels: Sequence[str], is_known: Callable[[str], bool]) -> dict[int, tuple[str, int]]:
+    """Of metrics whose start and end have a label each: the place of the start -> the metric, the place of the end."""
     ends: dict[str, dict[bool, int]] = {}
-    for place, cell in enumerate(names):
-        if (match := _AN_END.fullmatch(_named(cell))) is not None:
+    for place, label in enumerate(labels):
+        if (match := _AN_END.fullmatch(_named(label))) is not None:
             name, word = match["before"] or match["behind"], (match["first"] or match["last"]).lower()
             if is_known(name):
                 ends.setdefault(name, {})[word in _LAST_WORDS] = place
-    pairs = {places[False]: (name, places[True]) for name, places in ends.items() if len(places) == 2}
+    return {places[False]: (name, places[True]) for name, places in ends.items() if len(places) == 2}
+
+
+def _end_columns_joined(
+    names: list[str], body: list[list[str]], is_known: Callable[[str], bool]
+) -> tuple[list[str], list[list[str]]]:
+    """The names and rows with a metric's start and end (`initial reward`, `final reward`) as one column, with an arrow
+    between. What other columns of metrics say is the end's.
+    """
+    pairs = _pairs_of_ends(names, is_known)
     if not pairs:
         return names, body
     gone = {last for _, last in pairs.values()}
@@ -598,13 +602,7 @@ def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> 
     """Rows of a name and a value; those of a metric's start and end (`reward, early`, `reward, later`) as one, with an
     arrow between, and the places of those that are gone. What stands beside them is the end's.
     """
-    ends: dict[str, dict[bool, int]] = {}
-    for place, row in enumerate(body):
-        if (match := _AN_END.fullmatch(_named(row[0]))) is not None:
-            name, word = match["before"] or match["behind"], (match["first"] or match["last"]).lower()
-            if is_known(name):
-                ends.setdefault(name, {})[word in _LAST_WORDS] = place
-    pairs = {places[False]: (name, places[True]) for name, places in ends.items() if len(places) == 2}
+    pairs = _pairs_of_ends([row[0] for row in body], is_known)
     gone = {last for _, last in pairs.values()}
     if not pairs:
         return list(body), gone

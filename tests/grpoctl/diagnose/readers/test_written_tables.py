@@ -303,6 +303,18 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "| Step | runB probe | runB KL |\n|---|---|---|\n| 10 | 0.1 | 0.0 |\n| 20 | 0.3 | 0.2 |\n",
         [{"step": 10, "kl": 0.0}, {"step": 20, "kl": 0.2}],
     ),
+    "an evaluation's columns": (
+        "| Step | eval reward | eval KL |\n|---|---|---|\n| 10 | 0.1 | 0.0 |\n| 20 | 0.3 | 0.2 |\n",
+        [{"step": 10, "eval/reward": 0.1}, {"step": 20, "eval/reward": 0.3}],
+    ),
+    "a word before columns that are known by it": (
+        "| Step | response length | response tokens |\n|---|---|---|\n| 10 | 100 | 3 |\n| 20 | 300 | 4 |\n",
+        [{"step": 10, "completions/length": 100}, {"step": 20, "completions/length": 300}],
+    ),
+    "two tables of one run side by side": (
+        "| Step | reward | Step | KL |\n|---|---|---|---|\n| 10 | 0.1 | 10 | 0.3 |\n| 20 | 0.2 | 20 | 0.4 |\n",
+        [{"step": 10, "reward/mean": 0.1, "kl": 0.3}, {"step": 20, "reward/mean": 0.2, "kl": 0.4}],
+    ),
     "columns of a start and an end": (
         "| Algo | Initial reward | Final reward | KL |\n|---|---|---|---|\n| GRPO | 0.1 | +0.4 | 0.2 |\n",
         [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.4, "kl": 0.2}],
