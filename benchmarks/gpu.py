@@ -2,6 +2,7 @@
 
     python benchmarks/gpu.py [--shapes Qwen2.5-0.5B Qwen2.5-7B] [--steps 10] [--json PATH]
     python benchmarks/gpu.py --ours-alone                                        without TRL: no equality, no ratio
+    python benchmarks/gpu.py --without-memory                                    no peaks, as `make gpu` runs it
     python benchmarks/gpu.py --rehearse --new-tokens 8 --groups 2 --steps 1      on any CPU: does it run?
 
 First the loss and gradient of one batch are compared, then tokens of recorded steps with those of steps run anew, and

@@ -51,7 +51,7 @@ NEEDS: Mapping[str, Sequence[str]] = {
     "numerical": ("loss | grad_norm | kl | policy/loss | reward/mean",),
     "kl": (_KL, "beta | settings.beta"),
     "kl-level": (_KL,),
-    "runaway": ("entropy | grad_norm",),
+    "runaway": ("entropy | grad_norm | policy/loss | loss",),
     "reward-hacking": (
         "reward/mean",
         "eval/reward | completions/valid | rewards/* | reward/true | reward/hacked | reward/hacks",

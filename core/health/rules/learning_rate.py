@@ -31,6 +31,7 @@ from core.health.rules.first_updates import (
 from core.health.rules.integrity import worst_integrity
 from core.health.rules.rollout_mode import contrast
 from core.health.rules.zero_kl import MOVES, courses
+from core.health.rules.zero_loss import NONE as NO_LOSS
 from core.health.statistics import shown_p
 from core.health.steps import HOLD, acted, number, reward_gain, values_of
 
@@ -501,14 +502,16 @@ def no_gradient(case: Case) -> Sequence[Finding]:
 
     Means: the gradient norm is exactly 0 on all steps and it should not be: the loss is not 0 (on half of ten steps or
     more), or rewards inside groups differ. No trained weight is reached, or the trainer has no norm and writes 0. Or
-    loss and gradient are 0 on all steps, and nothing tells whether rewards inside groups differ: nothing was learned,
-    for no group has two different rewards or because no weight is reached.
+    the loss is 0, too, on all rows, and it is not known that rewards are equal: nothing was learned, for no group has
+    two different rewards or because no weight is reached.
 
-    Looks at: `grad_norm`, `loss`, `groups/dead` and `kl`. It rules out `learning-rate`: no rate moves a weight that has
-    no gradient; and what `zero-loss` and `dead-groups` say of a gradient of 0.
+    Looks at: `grad_norm`, `loss`, `groups/dead` and `kl`; a loss of 0 is one of 1e-6 at most, as for `zero-loss`, on
+    every row, and the norm is told on half of these or more. It rules out `learning-rate`: no rate moves a weight
+    that has no gradient; and what `zero-loss` and `dead-groups` say of a gradient of 0.
 
     Confounder: trainers that have no norm and write 0: a warning only. Silent where the KL grew. Dead groups have no
-    gradient either: rows count where some group is known to be live, or the loss is not 0.
+    gradient either: rows count where some group is known to be live, or the loss is not 0. With a loss of 0 it is
+    silent where every group or reward is known to be equal, which has findings of its own, and where the reward rose.
 
     Do: count the parameters that the optimiser holds, and look at one of them before and after a step.
     """
@@ -522,7 +525,7 @@ def no_gradient(case: Case) -> Sequence[Finding]:
         return ()
     why = f"the gradient is exactly 0 on all {len(rows)} rows, so no rate moves anything"
     if not by_loss and len(live) < len(rows):
-        return _neither_loss_nor_gradient(rows, why)
+        return _neither_loss_nor_gradient(case, rows, why)
     sure = bool(kls) and steps >= ENOUGH
     beside = f"the loss is not (on {len(felt)})" if by_loss else "rewards inside groups differ"
     return (
@@ -548,31 +551,46 @@ def no_gradient(case: Case) -> Sequence[Finding]:
     )
 
 
-def _neither_loss_nor_gradient(rows: Sequence[Row], why: str) -> Sequence[Finding]:
-    """The warning where loss and gradient are 0 on all rows; see no_gradient.
-
-    Where no group or no reward differs, that has findings of its own.
-    """
-    dead, spreads = values_of(rows, "groups/dead"), values_of(rows, "reward/group_std") or values_of(rows, "reward/std")
-    nothing_differs = (dead and min(dead) >= 1) or (spreads and not any(spreads))
-    losses = values_of(rows, "loss") or values_of(rows, "policy/loss")
-    if nothing_differs or len(losses) < len(rows) or max(map(abs, losses)) > NONE:
+def _neither_loss_nor_gradient(case: Case, rows: Sequence[Row], why: str) -> Sequence[Finding]:
+    """The warning where loss and gradient are 0 on all rows; `rows` are those with a norm. See no_gradient."""
+    losses = values_of(case.stage_rows, "loss") or values_of(case.stage_rows, "policy/loss")
+    kls, gain = values_of(case.stage_rows, "kl"), reward_gain(case.stage_rows)
+    if not losses or max(map(abs, losses)) > NO_LOSS or len(rows) < MOST * len(losses):
         return ()
+    if (kls and max(kls) > UNMOVED) or (gain is not None and gain[2]) or _nothing_differs(case):
+        return ()
+    live = [row for row in rows if (dead := number(row, "groups/dead")) is not None and dead < 1]
+    causes = "no gradient reaches a weight that is trained (or the trainer writes 0 for both)"
     return (
         Finding(
             id="no-gradient",
             severity="warning",
             summary=(
-                f"loss and gradient are exactly 0 on all {len(rows)} rows: nothing was learned; no group has two "
-                "different rewards, or no gradient reaches a weight that is trained (or the trainer writes 0 for both)"
+                f"loss and gradient are {'exactly 0' if not any(losses) else '0 up to rounding'} on all {len(rows)} "
+                "rows: nothing was learned; "
+                + (
+                    f"rewards inside groups differ on {len(live)}, so "
+                    if live
+                    else "no group has two different rewards, or "
+                )
+                + causes
             ),
-            evidence={"rows": len(rows), "with_loss": 0, "with_live_groups": 0},
+            evidence={"rows": len(rows), "with_loss": 0, "with_live_groups": len(live)},
             rules_out=tuple(RuledOut(id=id_, why=why) for id_ in ("learning-rate", "zero-loss")),
             advice="print one group's rewards; where they differ, look at one trained weight before and after a step",
             confidence="moderate",
             decider=Decider(question="is the gradient 0 where a group has two different rewards?"),
         ),
     )
+
+
+def _nothing_differs(case: Case) -> bool:
+    """Whether every group is known to be dead, or every reward to be one number."""
+    rows = case.stage_rows
+    dead, means = values_of(rows, "groups/dead"), values_of(rows, "reward/mean")
+    spreads = values_of(rows, "reward/group_std") or values_of(rows, "reward/std")
+    one = len(means) > 1 and max(means) == min(means)
+    return one or bool(dead and min(dead) >= 1) or bool(spreads and max(spreads) == 0)
 
 
 def no_updates(table: StepTable) -> Finding | None:

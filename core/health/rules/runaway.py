@@ -12,8 +12,8 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, Severity, steps_of
-from core.health.statistics import chance_above, series, trend
-from core.health.steps import ends_of, number, reward_gain, solved, values_of
+from core.health.statistics import chance_above, series, thirds, trend
+from core.health.steps import ends_of, held_out_rose, number, reward_gain, solved, values_of
 
 ROWS = 6  # fewer show no course, but for one that is clear
 USED_UP = 0.05  # nats: hardly a token is still drawn
@@ -27,6 +27,7 @@ APART, ONE_LENGTH, A_LABEL = 3.0, 1.3, 8  # the longest over the shortest comple
 RIGHT = 0.75  # of the answers: the same text for every prompt does not come so far
 DIED, HALF = 0.3, 0.5  # of the groups: more than before, and at the end
 A_TEXT, ANY_TOKEN = 2.0, 5.0  # nats a token: what models that write texts begin with at most, and what none writes by
+ROUNDED = 1e-6  # a loss: at a ratio of 1 it is 0, and says nothing of what is usual
 ABSOLUTE = 10.0  # a gradient norm below that is no explosion, however small it began
 ENORMOUS, TENFOLD = 1000.0, 10.0  # a gradient norm that no clip's usual 1 is near, where it grew so many times
 
@@ -60,24 +61,24 @@ def runaway(case: Case) -> Sequence[Finding]:
 
     ## grad-explosion
 
-    Severity: error (strong; moderate with two to five rows where the reward fell to half or less); with as few rows
-    otherwise warning (weak), info (weak) where the reward rose. By the loss alone: warning (moderate).
+    Severity: error (strong; moderate with two to five rows where the reward fell to half or less); warning (weak) with
+    as few rows otherwise, and (moderate) by the loss alone; info (weak) with as few rows where the reward rose.
 
     Means: gradients grew by two orders of magnitude and stayed there (`numerical`: they ended in no number).
 
     Looks at: the median `grad_norm` of the last fifth of the rows against the first, at least 100 times it and at least
     10; of two to five rows the last against the first, none below the one before (ten times it where that is 1000).
-    Where no norm is told, likewise the size of `policy/loss` (else `loss`) on six rows or more; not where the reward
-    rose.
+    Where no norm is told, likewise the size of `policy/loss` (else `loss`) on six rows or more that are not 0; silent
+    where the reward, an evaluation or the share of right answers rose, little is left to earn, or none is told.
 
     Confounder: single spikes (`grad-norm`); a norm that began at nearly 0 and is now usual; a stage with another loss,
     whose gradient has another size: only the rows of the stage that the settings are of count. A loss may hold a value
-    function's, which grows with what is earned.
+    function's, which grows with what is earned: where there is one, only `policy/loss` counts.
 
     Do: a smaller learning rate, `max_grad_norm`; look at the first row that left: what else changed there?
     """
     rows = steps_of(case.rows)
-    findings = (_entropy(rows) or _one_answer(case), _gradient(case.stage_rows) or _loss(case.stage_rows))
+    findings = (_entropy(rows) or _one_answer(case), _gradient(case.stage_rows) or _loss(case))
     return [finding for finding in findings if finding is not None]
 
 
@@ -200,6 +201,18 @@ def random_policy(case: Case) -> Finding | None:
     )
 
 
+def _may_have_learned(case: Case) -> bool:
+    """Whether what is earned, evaluated or right rose, little is left to earn, or none of these is told."""
+    gain = reward_gain(case.stage_rows)
+    told = [
+        values
+        for values in (values_of(case.rows, "eval/reward"), values_of(case.stage_rows, "rewards/accuracy"))
+        if values
+    ]
+    rose = any(held_out_rose(*thirds(values)) for values in told)
+    return rose or solved(case.stage_rows) or (gain[2] if gain is not None else not told)
+
+
 def _groups_died(rows: Sequence[Row]) -> bool:
     """Whether most groups have equal rewards at the end, and clearly fewer had at the start."""
     early, late = ends_of(rows, "groups/dead", least=2)
@@ -231,12 +244,13 @@ def _gradient(rows: Sequence[Row]) -> Finding | None:
     )
 
 
-def _loss(rows: Sequence[Row]) -> Finding | None:
+def _loss(case: Case) -> Finding | None:
     """What the size of the loss says of gradients where no norm is told."""
+    rows = case.stage_rows
     column = "policy/loss" if values_of(rows, "policy/loss") else "loss"
-    sizes: list[Row] = [{**row, column: abs(loss)} for row in rows if (loss := number(row, column)) is not None]
-    gain = reward_gain(rows)
-    if len(sizes) < ROWS or values_of(rows, "grad_norm") or (gain is not None and gain[2]):
+    sizes: list[Row] = [{**row, column: abs(loss)} for row in rows if abs(loss := number(row, column) or 0.0) > ROUNDED]
+    of_values = column == "loss" and (values_of(rows, "critic/loss") or values_of(rows, "critic/explained"))
+    if len(sizes) < ROWS or values_of(rows, "grad_norm") or of_values or _may_have_learned(case):
         return None
     start, end = (median(values) for values in ends_of(sizes, column, least=2))
     far = max(ABSOLUTE, EXPLODED * start)

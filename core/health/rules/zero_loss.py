@@ -76,7 +76,8 @@ def zero_loss(case: Case) -> Sequence[Finding]:
     if norms and not any(norms):
         return (_all_dead(rows, steps),) if none and _every_group_is_dead(rows) else ()
     ours = bool(case.stages) and (steps < ENOUGH or any(losses))  # it has every term apart: nobody wonders
-    if (not none and kl_loss is None) or ours or _no_signal(rows):
+    elsewhere = none and any(abs(loss) > NONE for loss in values_of(rows, "policy/loss"))  # a loss of something else
+    if (not none and kl_loss is None) or ours or elsewhere or _no_signal(rows):
         return ()
     if not norms and not _signal(rows):
         alone = {name for row in rows for name in row} <= ALONE

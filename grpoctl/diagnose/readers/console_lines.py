@@ -45,7 +45,7 @@ _EAST = "\u3040-\u30ff\u4e00-\u9fff"  # letters of Chinese and Japanese
 _SIGN = r"(?:[^\w\s\x00-\x7f]\ufe0f?\s?)?"  # a mark before a value: KL: ✓0.01
 _PAIR = re.compile(  # not `score = 70 + 85`: that is a completion's own sum
     rf"(?<![\w/.])(?P<name>[A-Za-z_{_EAST}][\w/.@-]*(?:\([^()=:]{{1,20}}\))?(?: [A-Za-z({_EAST}][\w/.@()-]*){{0,3}})"
-    rf"['\"]?\**[ \t]{{0,40}}(?:[=:：≈]|->)\s{{0,40}}['\"]?\**{_SIGN}(?P<value>{NUMBER})"
+    rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"]?\**{_SIGN}(?P<value>{NUMBER})"
     r"(?![\w./]*[\w/]|:\d|\s?[+*×÷]\s?\d)"
 )
 _BARE = re.compile(
@@ -54,7 +54,7 @@ _BARE = re.compile(
 )
 _HAS_PAIR = re.compile(rf"\w`?\s*[=<>≈]=?\s*(?:{NUMBER})")
 _TELLS = re.compile(r"[\s*~≈]*\d[\d.,]*\s*(?:%|/\s*\d)")  # a share, or a count of so many
-_MAY_PAIR = re.compile(r"[=:：≈]|->")
+_MAY_PAIR = re.compile(r"[=:：]|->")
 _OF_ROLLOUT = re.compile(r"\b(?:rollout|eval|perf)\s(\d{1,9})\s?:\s*\Z")  # before a dictionary (slime)
 _STEPS_BEFORE = re.compile(r"\b(?:after|at|by)\s+(\d{1,9})\s*(?:steps?|iter(?:ation)?s?|updates)\b", re.IGNORECASE)
 _SUMMARY_OF = "wandb:"  # what it prints at a run's end, a metric a line
@@ -138,8 +138,8 @@ _OF_ONE = re.compile(  # of several that are printed: `Example 1 (Reward: 1.0)`,
     r"|^\s*\d+\.\s+\S+\s{2,}",
     re.IGNORECASE,
 )
-_NEXT_TO_BEST = frozenset({  # of a run, and no step's; seconds per step
-    "best", "max", "highest", "peak", "record", "top", "per",
+_NEXT_TO_BEST = frozenset({  # of a run, and no step's; seconds per step; a loss of another kind
+    "best", "max", "highest", "peak", "record", "top", "per", "unsupervised",
 })  # fmt: skip
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,8}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{NUMBER})\s*")

@@ -141,6 +141,8 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     train/entropy_loss | entropy
     train_rollout_logprob_abs_diff | rollout/logprob_gap
     optim/grad_norm | grad_norm
+    grad_norm/total | grad_norm
+    gradients/norm | grad_norm
     optim/lr | learning_rate
     optim/entropy | entropy
     optim/kl_sample_train_v1 | sampler/kl
@@ -247,7 +249,6 @@ _HOME_MADE = _table(  # in small letters, words joined by _
     rewards | reward/mean
     mean_r | reward/mean
     r_mean | reward/mean
-    r_total | reward/mean
     rbar | reward/mean
     r_std | reward/std
     std_reward | reward/std

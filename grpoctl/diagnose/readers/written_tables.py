@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, pairwise
+from typing import NamedTuple
 
 from grpoctl.diagnose.readers.metric_names import STEPS, TOTALS, name_of
 
@@ -24,12 +25,13 @@ _ONE = re.compile(
     re.IGNORECASE,
 )
 _FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
+_MILLIONS = re.compile(r"(\d+(?:\.\d+)?)\s*m")
 _OF_TOTAL = re.compile(r"/(\d+)\Z")  # valid/16
 _DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))\s*%?")
 _ARROW = re.compile(r"\s*(?:->|=>|→|⇒|➜|➔|⟶)\s*")
 _RANGE = re.compile(rf"({_NUMBER})\s*(%?)\s*(?:-|to|\.\.+|until)\s*\+?({_NUMBER})\s*(%?)", re.IGNORECASE)
 _MARKS = re.compile(r"[*`_]{1,3}(?=\S)|(?<=\S)[*`_]{1,3}|<[^<>]{1,40}>|[~≈≃≲≳<>≤≥↑↓▲▼✅❌⚠🔥✓✗️]|\\")
-_REMARK = re.compile(r"\s*[(\[（][^()\[\]（）]*[)\]）]\s*|\s*(?:±|\+/-|\+-).*$")
+_REMARK = re.compile(r"\s*[(\[][^()\[\]]*[)\]]\s*|\s*(?:±|\+/-|\+-).*$")
 _POWER = re.compile(r"\s*[x×·*]\s*10\s*(?:\^|\*\*)?\s*\{?([-+]?\d+)\}?", re.IGNORECASE)
 _AMONG_WORDS = re.compile(  # `fell to 0.4-0.5`, `飙升1.5-2.3`; not `v2`, `3 of 7`
     rf"(?P<before>[^\d.]{{0,24}}?)(?P<body>{_NUMBER}(?:\s*%)?(?:\s*(?:-|to)\s*{_NUMBER}(?:\s*%)?)?)(?P<after>[^\d.]{{0,24}})",
@@ -39,11 +41,12 @@ _SCALE = re.compile(r"[(\[]\s*[x×*·]?\s*(?:1e([-+]?\d+)|10\s*\^?\{?([-+]\d+)\}
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz_/-")
 _OF_PLACES = frozenset({"step", "steps", "epoch", "epochs", "iter", "at", "run", "seed", "batch", "gpu", "gpus", "no"})
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺\u2212\u2013\u2014\u2011\uff5e\u301c", "0123456789-+------")
+_BRACKETS = str.maketrans("（）", "()")
 _LONGEST = 200  # characters of a cell that says something
 _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "∞": math.inf}
 
 _STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
-_COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*([km]?)"
+_COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(k?)"
 _STEP_LABEL = re.compile(rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}(?:\s*{_STEP_WORDS})?\+?")
 _EPOCH_LABEL = re.compile(r"epoch\s*(\d{1,4}(?:\.\d{1,3})?)(?:\s*\((?:start|initial|best|final|last|end)\))?")
 _STEP_INSIDE = re.compile(rf"\b(?:steps?|iter(?:ation)?s?|ckpt|checkpoint)[\s_#:=-]*{_COUNT}\b")
@@ -89,6 +92,7 @@ _OF_CHANGES = frozenset({  # what follows is another run, not another part of th
     "tuning", "v1", "v2", "sft", "model", "ours", "this",
 })  # fmt: skip
 _STAGES_ELSEWHERE = (
+    "训练前", "训练后",
     "初始", "初期", "开始", "早期", "前期", "中段", "中期", "后期", "后段", "末段", "末期", "最终", "最后", "最近",
     "结束", "崩溃", "峰值", "当前", "正常", "学习", "開始", "序盤", "中盤", "終盤", "最終", "最後", "現在", "崩壊",
     "초반", "초기", "시작", "중반", "중간", "후반", "최근", "최종", "마지막", "붕괴", "현재", "종료",
@@ -109,11 +113,7 @@ _OF_RUNS = frozenset({
     "policy", "agent",
     "방법", "모델", "실험", "方法", "模型", "实验", "设置", "配置", "版本", "手法", "モデル", "設定", "実験",
 })  # fmt: skip
-_OF_METRICS = frozenset({  # words before a metric that are no run's name
-    "train", "training", "eval", "evaluation", "val", "validation", "test", "held-out", "heldout", "mean", "avg",
-    "average", "max", "min", "final", "initial", "best", "total", "policy", "actor", "critic", "ref", "reference",
-    "format",
-})  # fmt: skip
+_RUN_NAME = re.compile(r"(?:run|exp|experiment|arm|trial|variant|config|model)[-_]?[a-z0-9]{1,3}", re.IGNORECASE)
 _METRICS = frozenset(
     {"metric", "metrics", "measure", "indicator", "指标"}
 )  # above names of metrics: labels are columns
@@ -131,7 +131,7 @@ def cell_values(text: str) -> list[float | None]:
     """The numbers along a cell: one, or those between arrows; [None] for what is none."""
     if len(text) > _LONGEST:
         return [None]
-    parts = [_plain(part) for part in _ARROW.split(text.strip().translate(_RAISED))]
+    parts = [_plain(part) for part in _ARROW.split(text.strip().translate(_RAISED).translate(_BRACKETS))]
     return [None] if parts[0] in _EMPTY else [_one(part) for part in parts]
 
 
@@ -207,8 +207,6 @@ def _spans(labels: Sequence[str]) -> list[tuple[int, int] | None]:
             (0, 0) if span is None and at < first and _is_untrained(labels[at]) else span
             for at, span in enumerate(told)
         ]
-    if any(told):
-        return told
     remarked = [_STEP_INSIDE.search(label.lower()) for label in labels]
     steps = [_count(match[1], match[2]) for match in remarked if match is not None]
     known = [step for step in steps if step is not None]
@@ -281,8 +279,18 @@ class _Runs:
         return next((one for one in self.found if name in (None, one.name) or not one.name), None)
 
 
-def _runs_of(over: str, labels: Sequence[str], *, courses: bool) -> _Runs:
-    """The runs that labels below `over` are of; courses: a cell is a run's whole course."""
+def _in_full(over: str, labels: Sequence[str]) -> Sequence[str]:
+    """The labels with millions as numbers where they count steps: `1.0M`. Models and times have an M, too."""
+    if not _numbers(over):
+        return labels
+    return [
+        label if (match := _MILLIONS.fullmatch(_plain(label))) is None else f"{float(match[1]) * 1e6:.0f}"
+        for label in labels
+    ]
+
+
+def _runs_of(over: str, labels: Sequence[str], *, courses: bool, has_ends: bool = False) -> _Runs:
+    """The runs that labels below `over` are of; courses: a cell is a run's whole course, has_ends: a row is."""
     told = _spans(labels)
     if courses or _are_of_one_run(over, labels, told):
         return _runs_by_step(labels, told)
@@ -291,7 +299,7 @@ def _runs_of(over: str, labels: Sequence[str], *, courses: bool) -> _Runs:
     are_names = not above or not above.isdisjoint(_OF_RUNS | _METRICS | {"stage", "phase"})
     if not are_names or 2 * sum(not said.isdisjoint(_NO_RUNS) for said in words) >= len(words):
         return _Runs(found=())  # of something else: prices, limits, what a value means
-    return _runs_by_name(labels, words)
+    return _runs_by_name(labels, words, has_ends=has_ends)
 
 
 def _runs_by_step(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> _Runs:
@@ -322,13 +330,13 @@ def _runs_by_step(labels: Sequence[str], told: Sequence[tuple[int, int] | None])
     return _Runs(found=[_Run(name=run, spans=told, places=of_all | places) for run, places in own.items()])
 
 
-def _runs_by_name(labels: Sequence[str], words: Sequence[frozenset[str]]) -> _Runs:
-    """The runs of a table with one row of each.
+def _runs_by_name(labels: Sequence[str], words: Sequence[frozenset[str]], *, has_ends: bool) -> _Runs:
+    """The runs of a table with one row of each; has_ends: a row tells its run's start itself.
 
     Where labels name what trains by rewards (`SFT + GRPO`) these are the runs, and a model before training that stands
     above one is its start.
     """
-    named = [not said.isdisjoint(_BY_REWARDS) for said in words]
+    named = [not has_ends and not said.isdisjoint(_BY_REWARDS) for said in words]
     before = [any(named) and not by and not said.isdisjoint(_UNTRAINED) for by, said in zip(named, words, strict=True)]
     spans = [(0, 0) if untrained else None for untrained in before]
     called: set[str] = set()
@@ -357,7 +365,7 @@ def _without_step(label: str) -> str:
 
 
 def _count(number: str, unit: str) -> int | None:
-    value = round(float(number.replace(",", "")) * {"k": 1_000, "m": 1_000_000}.get(unit, 1), 6)  # 4.1m is whole
+    value = float(number.replace(",", "")) * (1000 if unit else 1)
     return int(value) if value.is_integer() and 0 <= value < 1e12 else None
 
 
@@ -426,15 +434,14 @@ class WrittenTable:
 
         No rows where the table has no metric.
         """
-        copies = _side_by_side(self.rows[0])
-        if copies > 1:
-            width = len(self.rows[0]) // copies
-            columns = [slice(begin, begin + width) for begin in range(0, width * copies, width)]
-            lines = [self.lines[0], *(line for _ in columns for line in self.lines[1:])]
-            rows = [self.rows[0][columns[0]], *(row[column] for column in columns for row in self.rows[1:])]
+        if (order := _side_by_side(self.rows)) is not None:
+            rows = [self.rows[0][: order.width], *(self.rows[line][at : at + order.width] for line, at in order.places)]
+            lines = [self.lines[0], *(self.lines[line] for line, _ in order.places)]
             return replace(self, lines=lines, rows=rows).course(is_known, run)
         first, *body = _parted(self.rows)
+        width = len(first)
         first, body = _end_columns_joined(_without_shared_name(_without_one_step(first), is_known), body, is_known)
+        has_ends = len(first) < width
         table = self
         if len(first) == 2 and not is_known(_named(first[0])):
             body, gone = _ends_joined(body, is_known)
@@ -444,12 +451,20 @@ class WrittenTable:
         down = [place for place, row in enumerate(body) if is_known(_named(row[0]))]
         if down and len(down) >= len(across) and not is_known(header[0]):
             return table._transposed(header, body, down, run)
-        return table._upright(header, body, across, run) if across and body else Course(unknown=header)
+        if not across or not body:
+            return Course(unknown=header)
+        return table._upright(header, body, across, run, has_ends=has_ends)
 
     def _upright(
-        self, header: Sequence[str], body: Sequence[Sequence[str]], known: Sequence[int], asked: str | None
+        self,
+        header: Sequence[str],
+        body: Sequence[Sequence[str]],
+        known: Sequence[int],
+        asked: str | None,
+        *,
+        has_ends: bool,
     ) -> Course:
-        """One row a step, or one a run."""
+        """One row a step, or one a run; has_ends: each row has a run's start and end."""
         unknown = [name for place, name in enumerate(header) if place not in known and name]
         column = _label_column(header, body)
         if column is None and 0 not in known:
@@ -462,7 +477,7 @@ class WrittenTable:
         if labels is None or by_epoch or _are_epochs(over, labels):
             runs = _Runs.only([None] * len(body))
         else:
-            runs = _runs_of(over, labels, courses=courses)
+            runs = _runs_of(over, _in_full(over, labels), courses=courses, has_ends=has_ends)
         if (run := runs.called(asked)) is None:
             return Course(unknown=header, runs=runs)
         names = [(place, header[place]) for place in known if place != column]
@@ -539,12 +554,28 @@ def _parted(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[cell for column in columns for cell in column[line]] for line in range(len(rows))]
 
 
-def _side_by_side(header: Sequence[str]) -> int:
-    """How many times the header has the same names: a long table that was cut and set in columns."""
-    names = [_named(cell).lower() for cell in header]
-    width = next((at for at in range(1, len(names)) if names[at] == names[0]), len(names))
-    copies, rest = divmod(len(names), width) if names and names[0] and width > 1 else (1, 0)
-    return copies if not rest and names == names[:width] * copies else 1
+class _Order(NamedTuple):
+    """A long table that was set in columns: how wide one is, and where its rows stand (line, first cell), in order."""
+
+    width: int
+    places: list[tuple[int, int]]
+
+
+def _side_by_side(rows: Sequence[Sequence[str]]) -> _Order | None:
+    """The order of the rows where the header has the same names again and steps go on there, column by column or line
+    by line; None for another table, and where they are counted anew: that is another run.
+    """
+    names = [_named(cell).lower() for cell in rows[0]]
+    width = next((at for at in range(1, len(names)) if names[at] == names[0]), 0)
+    if width < 2 or not _numbers(names[0]) or names != names[:width] * (len(names) // width):
+        return None
+    begins = range(0, len(names), width)
+    by_line = [(line, at) for line in range(1, len(rows)) for at in begins if rows[line][at].strip()]
+    for places in (sorted(by_line, key=lambda place: (place[1], place[0])), by_line):
+        spans = [steps_of_label(rows[line][at]) for line, at in places]
+        if len(spans) > 1 and None not in spans and _rise(spans):
+            return _Order(width, places)
+    return None
 
 
 def _without_one_step(names: Sequence[str]) -> list[str]:
@@ -557,58 +588,90 @@ def _without_shared_name(names: list[str], is_known: Callable[[str], bool]) -> l
     """The names without the run's, where all but the first begin with it: `runA reward`, `runA KL`."""
     first, *whole = map(_named, names)
     word = whole[0].partition(" ")[0] if len(whole) > 1 else ""
-    if not word or is_known(word) or word.lower() in _OF_METRICS:
+    if _RUN_NAME.fullmatch(word) is None and word.lower() not in _BY_REWARDS:
         return names
     own = [name.removeprefix(f"{word} ") for name in whole if name.startswith(f"{word} ")]
-    more = sum(map(is_known, own)) > sum(map(is_known, whole))
-    return [first, *own] if len(own) == len(whole) and more else names
+    return [first, *own] if len(own) == len(whole) and any(map(is_known, own)) else names
 
 
-def _pairs_of_ends(labels: Sequence[str], is_known: Callable[[str], bool]) -> dict[int, tuple[str, int]]:
-    """Of metrics whose start and end have a label each: the place of the start -> the metric, the place of the end."""
+class _Ends(NamedTuple):
+    """Metrics with a label for their start and one for their end: the place of the start -> the metric, the place of
+    the end. `gone`: the places of the ends, and of what else is told of these metrics (`mean reward`).
+    """
+
+    pairs: dict[int, tuple[str, int]]
+    gone: set[int]
+
+    def joined(self, at: int, cells: Sequence[str]) -> str:
+        """The start's cell with the end's behind an arrow; a start that is not told is unknown."""
+        start = "unknown" if _is_empty(cells[at]) else cells[at]
+        return f"{start} -> {cells[self.pairs[at][1]]}"
+
+
+def _ends_in(
+    labels: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    is_known: Callable[[str], bool],
+    other_models: Sequence[str] = (),
+) -> _Ends:
+    """The ends that labels name, each over a cell of every row; other_models: words of what is no start."""
     ends: dict[str, dict[bool, int]] = {}
-    for place, label in enumerate(labels):
-        if (match := _AN_END.fullmatch(_named(label))) is not None:
+    base = {place: _named(label) for place, label in enumerate(labels)}
+    for place, label in base.items():
+        if (match := _AN_END.fullmatch(label)) is not None:
             name, word = match["before"] or match["behind"], (match["first"] or match["last"]).lower()
-            if is_known(name):
-                ends.setdefault(name, {})[word in _LAST_WORDS] = place
-    return {places[False]: (name, places[True]) for name, places in ends.items() if len(places) == 2}
+            if is_known(name) and word not in other_models:
+                base[place] = name
+                both = ends.setdefault(name, {})
+                both[word in _LAST_WORDS] = place if word in _LAST_WORDS else both.get(False, place)
+    pairs = {
+        places[False]: (name, places[True])
+        for name, places in ends.items()
+        if len(places) == 2
+        and any(not _is_empty(row[places[False]]) and not _is_empty(row[places[True]]) for row in rows)
+    }
+    if all(name_of(name) == "learning_rate" for name, _ in pairs.values()):
+        return _Ends({}, set())  # a setting
+    metrics = {name_of(name) for name, _ in pairs.values()} - {None}
+    return _Ends(pairs, {place for place, name in base.items() if name_of(name) in metrics and place not in pairs})
+
+
+def _is_empty(cell: str) -> bool:
+    return _plain(cell) in _EMPTY
 
 
 def _end_columns_joined(
     names: list[str], body: list[list[str]], is_known: Callable[[str], bool]
 ) -> tuple[list[str], list[list[str]]]:
     """The names and rows with a metric's start and end (`initial reward`, `final reward`) as one column, with an arrow
-    between. What other columns of metrics say is the end's.
+    between. What other columns of metrics say is the end's. Not where rows are steps.
     """
-    pairs = _pairs_of_ends(names, is_known)
-    if not pairs:
+    ends = _Ends({}, set()) if any(map(_numbers, names)) else _ends_in(names, body, is_known, ("baseline",))
+    if not ends.pairs:
         return names, body
-    gone = {last for _, last in pairs.values()}
     known = {place for place, cell in enumerate(names) if is_known(_named(cell))}
 
-    def joined(row: Sequence[str], place: int) -> str:
-        if place in pairs:
-            return f"{row[place]} -> {row[pairs[place][1]]}"
+    def told(row: Sequence[str], place: int) -> str:
+        if place in ends.pairs:
+            return ends.joined(place, row)
         return f"unknown -> {row[place]}" if place in known and not _ARROW.search(row[place]) else row[place]
 
-    kept = [place for place in range(len(names)) if place not in gone]
-    return [pairs[place][0] if place in pairs else names[place] for place in kept], [
-        [joined(row, place) for place in kept] for row in body
-    ]
+    kept = [place for place in range(len(names)) if place not in ends.gone]
+    whole = [ends.pairs[place][0] if place in ends.pairs else names[place] for place in kept]
+    return whole, [[told(row, place) for place in kept] for row in body]
 
 
 def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> tuple[list[list[str]], set[int]]:
     """Rows of a name and a value; those of a metric's start and end (`reward, early`, `reward, later`) as one, with an
     arrow between, and the places of those that are gone. What stands beside them is the end's.
     """
-    pairs = _pairs_of_ends([row[0] for row in body], is_known)
-    gone = {last for _, last in pairs.values()}
-    if not pairs:
-        return list(body), gone
-    joined = {place: [name, f"{body[place][1]} -> {body[last][1]}"] for place, (name, last) in pairs.items()}
+    values = [row[1] for row in body]
+    ends = _ends_in([row[0] for row in body], [values], is_known)
+    if not ends.pairs:
+        return list(body), ends.gone
+    joined = {place: [name, ends.joined(place, values)] for place, (name, _) in ends.pairs.items()}
     beside = {place: [row[0], f"unknown -> {row[1]}"] for place, row in enumerate(body) if not _ARROW.search(row[1])}
-    return [{**beside, **joined}.get(place, row) for place, row in enumerate(body) if place not in gone], gone
+    return [{**beside, **joined}.get(place, row) for place, row in enumerate(body) if place not in ends.gone], ends.gone
 
 
 def _parts_of_column(name: str, cells: Sequence[str]) -> list[list[str]]:

@@ -342,14 +342,16 @@ def test_a_gradient_of_zero() -> None:
         ({"groups/dead": 1.0}, ""),  # dead-groups says that
         ({"reward/std": 0.0}, ""),  # constant-reward says that
         ({"reward/std": 0.1}, "warning moderate"),
+        ({"reward/mean": 0.4}, ""),  # one reward throughout: constant-reward or dead-run says that
         ({"kl": 1e-4}, ""),  # the weights move: the log has neither
     ],
 )
 def test_neither_a_loss_nor_a_gradient(columns: dict[str, float], expected: str) -> None:
-    assert graded(without_gradient(loss=0.0, **columns)) == expected
-    assert graded(without_gradient(steps=2, loss=0.0, **columns)) == expected
-    (*most, last) = without_gradient(loss=0.0, **columns).rows
-    assert graded(Case(rows=[*most, {**last, "loss": None}])) == ""  # it is not known
+    columns = {"loss": 0.0, **columns}
+    assert graded(without_gradient(**columns)) == expected
+    assert graded(without_gradient(2, **columns)) == expected
+    (*most, last) = without_gradient(**columns).rows
+    assert graded(Case(rows=[*most, {name: value for name, value in last.items() if name != "loss"}])) == expected
     assert graded(Case(rows=[{**row, "policy/loss": 0.0} for row in most])) == expected
     told = [{name: value for name, value in row.items() if name != "loss"} for row in most]
     assert graded(Case(rows=[{**row, "policy/loss": 0.0} for row in told])) == expected
@@ -359,6 +361,18 @@ def test_some_groups_are_known_to_be_live() -> None:
     rows = [{**row, "groups/dead": step % 2} for step, row in enumerate(without_gradient(loss=0.0).rows)]
     (found,) = no_gradient(Case(rows=rows))
     assert (found.severity, {cause.id for cause in found.rules_out}) == ("warning", {"learning-rate", "zero-loss"})
+    assert (found.evidence["with_live_groups"], "rewards inside groups differ on 10" in found.summary) == (10, True)
+
+
+def test_a_norm_that_is_told_at_first_alone() -> None:
+    first, *rest = without_gradient(loss=0.0).rows
+    later: list[Row] = [{name: value for name, value in row.items() if name != "grad_norm"} for row in rest]
+    assert graded(Case(rows=[first, *later])) == ""  # of most steps nobody says it
+    assert graded(Case(rows=[first, *({**row, "loss": 0.001} for row in later)])) == ""
+    assert graded(Case(rows=[first, *({**row, "kl": 0.02} for row in later)])) == ""
+    assert graded(Case(rows=[first])) == "warning moderate"
+    rises: list[Row] = [{**row, "reward/mean": 0.1 + step / 25} for step, row in enumerate([first, *rest])]
+    assert graded(Case(rows=rises)) == ""  # the trainer writes 0 for both
 
 
 def test_without_a_kl_the_log_may_have_no_norm() -> None:

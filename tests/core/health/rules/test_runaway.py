@@ -84,13 +84,22 @@ def test_a_loss_that_explodes_where_no_norm_is_told() -> None:
     assert (finding.id, finding.severity, finding.confidence) == ("grad-explosion", "warning", "moderate")
     assert (finding.evidence["first_step"], finding.evidence["column"]) == (9, "loss")
     assert finding.evidence["loss_start"] == pytest.approx(0.185)  # the median of 0.15 and 0.22, whatever the sign
-    (of_policy,) = runaway(table(**{"policy/loss": BROKEN, "loss": [0.1] * 12}))
+    (of_policy,) = runaway(table(**{"policy/loss": BROKEN, "loss": [0.1] * 12, "eval/reward": [0.4] * 12}))
     assert of_policy.evidence["column"] == "policy/loss"
-    assert runaway(table(loss=BROKEN, grad_norm=[0.5] * 12)) == []  # the gradients did not
+    assert runaway(table(loss=BROKEN, grad_norm=[0.5] * 12, reward=[0.6] * 12)) == []  # the gradients did not
     assert runaway(table(loss=BROKEN, reward=[i / 12 for i in range(12)])) == []  # what is earned grew
-    assert runaway(table(loss=BROKEN[-5:])) == []  # too few rows
-    assert runaway(table(loss=[*BROKEN[:8], 24982.0, 0.2, 0.1, 0.3])) == []  # one spike
-    assert runaway(table(loss=[value / 1e4 for value in BROKEN])) == []  # small all the way
+    assert runaway(table(loss=BROKEN)) == []  # of what is earned nothing is told
+    assert runaway(table(loss=BROKEN[-5:], reward=[0.6] * 5)) == []  # too few rows
+    valued = table(**{"loss": BROKEN, "critic/loss": [0.1] * 12, "eval/reward": [0.4] * 12})
+    assert runaway(valued) == []  # a value function's, perhaps
+    rises = [0.2 + i / 20 for i in range(12)]
+    assert runaway(table(**{"loss": BROKEN, "eval/reward": rises})) == []
+    assert runaway(table(**{"loss": BROKEN, "rewards/accuracy": rises})) == []
+    assert runaway(table(loss=BROKEN, reward=[0.99] * 12)) == []  # solved
+    at_one_ratio_first = [0.0] * 6 + [12.0, -12.0, 11.0, 12.0, -13.0, 12.0]
+    assert runaway(table(loss=at_one_ratio_first, reward=[0.6] * 12)) == []  # as large from the first that is told
+    assert runaway(table(loss=[*BROKEN[:8], 24982.0, 0.2, 0.1, 0.3], reward=[0.6] * 12)) == []  # one spike
+    assert runaway(table(loss=[value / 1e4 for value in BROKEN], reward=[0.6] * 12)) == []  # small all the way
 
 
 def test_a_stage_with_another_loss_has_gradients_of_another_size() -> None:

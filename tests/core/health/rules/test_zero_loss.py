@@ -87,6 +87,11 @@ def test_beta_times_the_kl() -> None:
     assert graded(still, beta=0.04) == []
 
 
+def test_another_loss_is_0_and_the_policys_is_not() -> None:
+    assert graded([{**row, "policy/loss": 0.02} for row in rows(20, grad_norm=0.2)]) == []
+    assert graded([{**row, "policy/loss": 1e-9} for row in rows(20, grad_norm=0.2)]) == [("info", "certain")]
+
+
 def test_it_does_not_hide_that_nothing_is_learned() -> None:
     case = Case(rows=rows(30, grad_norm=0.0, **{"groups/dead": 1.0, "reward/mean": 0.0, "reward/std": 0.0}))
     ids = {one.id: one for one in examine(case)}

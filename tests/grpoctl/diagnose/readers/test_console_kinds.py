@@ -418,12 +418,6 @@ def test_lines_of_deepspeed_chat(tmp_path: Path) -> None:
     assert told(rows, "policy/loss") == told(rows, "critic/loss") == [(3, 30.9), (4, None), (5, None)]
 
 
-def test_what_is_about_a_number(tmp_path: Path) -> None:
-    text = "stage3.log, 300 steps:\nKL ≈ 4e-4\nlr 1e-6\ncompletions/clipped_ratio ≈ 1.0\n"
-    (row,) = rows_of(tmp_path, text)
-    assert (row["kl"], row["completions/truncated"]) == (4e-4, 1.0)
-
-
 def test_the_newest_first_is_turned_round(tmp_path: Path) -> None:
     newest_first = "".join(f"{{'step': {at}, 'reward': 0.{at}, 'kl': 0.01}}\n" for at in range(6, 0, -1))
     assert [row["reward/mean"] for row in rows_of(tmp_path, newest_first)] == [at / 10 for at in range(1, 7)]

@@ -54,6 +54,7 @@ def rows_of(text: str, folder: Path) -> list[Row]:
         ("Qwen2.5-3B", [None]),
         ("3 of 7 fail", [None]),
         ("1% → 3%", [0.01, 0.03]),
+        ("192（耗满 200 上限）", [192.0]),
         ("—", [None]),
         ("yes", [None]),
         ("2025-01-02", [None]),
@@ -72,6 +73,28 @@ def test_columns_that_are_no_epochs_of_one_run(header: str, tmp_path: Path) -> N
     file.write_text(f"{header}\n|---|---|---|\n| reward | 0.3 | 0.1 |\n| KL | 0.1 | 0.2 |\n", encoding="utf-8")
     reading = open_source(Source(name=str(file), path=file))
     assert [len(one.case.rows) for one in (reading, *reading.further)] == [1, 1]
+
+
+def test_each_method_has_a_start_and_an_end(tmp_path: Path) -> None:
+    """The baseline's row is no start of the other one's run."""
+    file = tmp_path / "a.md"
+    rows = "| baseline | 0.1 | 0.5 | 0.6 |\n| PPO | 0.1 | 0.3 | 0.4 |\n| DAPO | - | 0.4 | |\n| GRPO | 0.2 | 0.6 | 0.7 |\n"
+    header = "| Experiment | Start Reward | End Reward | Reward (best) |\n|---|---|---|---|\n"
+    file.write_text(header + rows, encoding="utf-8")
+    reading = open_source(Source(name=str(file), path=file))
+    told = {one.run: [row["reward/mean"] for row in one.case.rows] for one in (reading, *reading.further)}
+    assert told == {"PPO": [0.1, 0.3], "DAPO": [0.4], "GRPO": [0.2, 0.6]}
+
+
+@pytest.mark.parametrize("over", ["Model size", "Trainable params", "Time"])
+def test_what_is_in_millions_and_no_step(over: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.md"
+    file.write_text(f"| {over} | reward |\n|---|---|\n| 135M | 0.2 |\n| 360M | 0.3 |\n", encoding="utf-8")
+    try:
+        reading = open_source(Source(name=str(file), path=file))
+    except GrpoError:
+        return
+    assert max(row["step"] or 0 for one in (reading, *reading.further) for row in one.case.rows) < 10
 
 
 def test_a_cell_that_is_no_number_was_measured() -> None:
@@ -314,6 +337,49 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
     "two tables of one run side by side": (
         "| Step | reward | Step | KL |\n|---|---|---|---|\n| 10 | 0.1 | 10 | 0.3 |\n| 20 | 0.2 | 20 | 0.4 |\n",
         [{"step": 10, "reward/mean": 0.1, "kl": 0.3}, {"step": 20, "reward/mean": 0.2, "kl": 0.4}],
+    ),
+    "steps in Chinese brackets": (
+        "| 阶段 | reward | KL |\n|---|---|---|\n| SFT（step 0） | 0.1 | 0.0 |\n| GRPO（step 100） | 0.3 | 0.01 |\n"
+        "| GRPO（step 200） | 0.5 | 0.02 |\n",
+        [
+            {"step": 1, "reward/mean": 0.1, "kl": 0.0},
+            {"step": 100, "reward/mean": 0.3, "kl": 0.01},
+            {"step": 200, "reward/mean": 0.5, "kl": 0.02},
+        ],
+    ),
+    "steps in the brackets of a start and an end": (
+        "| Metric | before (step 0) | after (step 500) |\n|---|---|---|\n| reward | 0.1 | 0.5 |\n| KL | 0.0 | 0.02 |\n",
+        [{"step": 1, "reward/mean": 0.1, "kl": 0.0}, {"step": 500, "reward/mean": 0.5, "kl": 0.02}],
+    ),
+    "a word that makes another metric of it": (
+        "| Step | std reward | std KL |\n|---|---|---|\n| 10 | 0.1 | 0.3 |\n| 20 | 0.2 | 0.4 |\n",
+        [{"step": 10, "reward/std": 0.1}, {"step": 20, "reward/std": 0.2}],
+    ),
+    "a start that nobody told": (
+        "| Run | Initial reward | Final reward | KL |\n|---|---|---|---|\n| GRPO | - | 0.62 | 0.02 |\n",
+        [{"step": 1, "reward/mean": 0.62, "kl": 0.02}],
+    ),
+    "a start, an end, and what is told of the whole": (
+        "| Run | First reward | Early reward | Last reward | Mean reward |\n|---|---|---|---|---|\n"
+        "| GRPO | 0.1 | 0.2 | 0.5 | 0.3 |\n",
+        [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.5}],
+    ),
+    "a start and an end of another model": (
+        "| Run | Baseline reward | Final reward |\n|---|---|---|\n| GRPO | 0.1 | 0.5 |\n",
+        [{"step": 1, "reward/mean": 0.5, "rewards/baseline": 0.1}],
+    ),
+    "rates at the start and the end are settings": (
+        "| Setting | Value |\n|---|---|\n| start LR | 1e-6 |\n| end LR | 1e-7 |\n| KL | 0.04 |\n| reward | 0.5 |\n",
+        [{"step": 1, "kl": 0.04, "reward/mean": 0.5}],
+    ),
+    "a long table set in columns line by line": (
+        "| Step | reward | Step | reward |\n|---|---|---|---|\n| 10 | 0.1 | 20 | 0.2 |\n| 30 | 0.3 | 40 | 0.4 |\n"
+        "| 50 | 0.5 |  |  |\n",
+        [{"step": at * 10, "reward/mean": at / 10} for at in (1, 2, 3, 4, 5)],
+    ),
+    "another run beside it": (
+        "| Step | reward | Step | reward |\n|---|---|---|---|\n| 10 | 0.1 | 10 | 0.3 |\n| 20 | 0.2 | 20 | 0.4 |\n",
+        [{"step": 10, "reward/mean": 0.3}, {"step": 20, "reward/mean": 0.4}],
     ),
     "columns of a start and an end": (
         "| Algo | Initial reward | Final reward | KL |\n|---|---|---|---|\n| GRPO | 0.1 | +0.4 | 0.2 |\n",
