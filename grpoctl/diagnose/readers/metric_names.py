@@ -117,6 +117,13 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     value_loss | critic/loss
     critic_loss | critic/loss
     cri_loss | critic/loss
+    losses/value_loss | critic/loss
+    losses/policy_loss | policy/loss
+    loss/value | critic/loss
+    loss/policy | policy/loss
+    ppo/loss/value | critic/loss
+    ppo/loss/total | loss
+    value_function_loss | critic/loss
     loss/value_avg | critic/loss
     explained_variance | critic/explained
     vf_explained_var | critic/explained

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, pairwise
@@ -25,7 +26,11 @@ _ONE = re.compile(
     re.IGNORECASE,
 )
 _FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
-_MILLIONS = re.compile(r"(\d+(?:\.\d+)?)\s*m")
+_MILLIONS = re.compile(r"(\d+(?:\.\d+)?)\s*M")
+_COUNT_STEPS = re.compile(  # what labels in millions stand below; a phase or a checkpoint may be a model's size
+    r"(?:global|train|training|env|total)?[\s_]?(?:time)?(?:steps?|iter(?:ation)?s?|updates?)|(?:训练)?步数|ステップ数?",
+    re.IGNORECASE,
+)
 _OF_TOTAL = re.compile(r"/(\d+)\Z")  # valid/16
 _DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))\s*%?")
 _ARROW = re.compile(r"\s*(?:->|=>|→|⇒|➜|➔|⟶)\s*")
@@ -58,10 +63,11 @@ _STEP_RANGE = re.compile(
 _AT_ONE_STEP = re.compile(r"\s+(?:at|@|after) (?:step|iter(?:ation)?)s? (\d{1,9})\s*\Z", re.IGNORECASE)
 _LAST_WORDS = frozenset({"final", "end", "ending", "late", "later", "last"})
 _AN_END = re.compile(  # initial reward; reward, early; reward (final)
-    r"(?P<first>initial|start|starting|baseline|early|first|final|end|ending|late|last)\s(?P<behind>.+)"
+    r"(?P<first>initial|starting|baseline|early|final|late|(?:start|first|end|ending|last)(?=\s\S+\Z))\s(?P<behind>.+)"
     r"|(?P<before>.+?)(?:,\s*|\s*[(\[]\s*)(?:at\s)?(?P<last>initial|start|baseline|early|first|final|end|later?|last)[)\]]?",
     re.IGNORECASE,
 )
+_MIDDLE = re.compile(r"(?:mid|middle|halfway)\s(.+)", re.IGNORECASE)
 _TRAINED_ON = re.compile(
     r"(?:rl|train(?:ing|ed)?|seen)[ _](?:rows|samples|examples|prompts|problems|episodes|tasks)", re.I
 )
@@ -113,7 +119,9 @@ _OF_RUNS = frozenset({
     "policy", "agent",
     "방법", "모델", "실험", "方法", "模型", "实验", "设置", "配置", "版本", "手法", "モデル", "設定", "実験",
 })  # fmt: skip
-_RUN_NAME = re.compile(r"(?:run|exp|experiment|arm|trial|variant|config|model)[-_]?[a-z0-9]{1,3}", re.IGNORECASE)
+_RUN_NAME = re.compile(
+    r"(?i:run|exp|experiment|arm|trial|variant|config|model)(?:[-_]?(?:\d{1,3}|[A-Z])|[-_][a-z]{1,3})"
+)
 _METRICS = frozenset(
     {"metric", "metrics", "measure", "indicator", "指标"}
 )  # above names of metrics: labels are columns
@@ -207,6 +215,8 @@ def _spans(labels: Sequence[str]) -> list[tuple[int, int] | None]:
             (0, 0) if span is None and at < first and _is_untrained(labels[at]) else span
             for at, span in enumerate(told)
         ]
+    if any(told) and not all(span is not None or is_stage(label) for span, label in zip(told, labels, strict=True)):
+        return told  # names of runs, whose checkpoints the steps may be
     remarked = [_STEP_INSIDE.search(label.lower()) for label in labels]
     steps = [_count(match[1], match[2]) for match in remarked if match is not None]
     known = [step for step in steps if step is not None]
@@ -281,10 +291,10 @@ class _Runs:
 
 def _in_full(over: str, labels: Sequence[str]) -> Sequence[str]:
     """The labels with millions as numbers where they count steps: `1.0M`. Models and times have an M, too."""
-    if not _numbers(over):
+    if _COUNT_STEPS.fullmatch(_named(over)) is None:
         return labels
     return [
-        label if (match := _MILLIONS.fullmatch(_plain(label))) is None else f"{float(match[1]) * 1e6:.0f}"
+        label if (match := _MILLIONS.fullmatch(_named(label))) is None else f"{float(match[1]) * 1e6:.0f}"
         for label in labels
     ]
 
@@ -292,7 +302,7 @@ def _in_full(over: str, labels: Sequence[str]) -> Sequence[str]:
 def _runs_of(over: str, labels: Sequence[str], *, courses: bool, has_ends: bool = False) -> _Runs:
     """The runs that labels below `over` are of; courses: a cell is a run's whole course, has_ends: a row is."""
     told = _spans(labels)
-    if courses or _are_of_one_run(over, labels, told):
+    if courses or (not has_ends and _are_of_one_run(over, labels, told)):
         return _runs_by_step(labels, told)
     words = [frozenset(re.findall(r"[^\W\d_]+", label[:_LONGEST].lower())) for label in labels]
     above = frozenset(re.findall(r"[^\W\d_]+", _plain(over[:_LONGEST])))
@@ -435,13 +445,14 @@ class WrittenTable:
         No rows where the table has no metric.
         """
         if (order := _side_by_side(self.rows)) is not None:
-            rows = [self.rows[0][: order.width], *(self.rows[line][at : at + order.width] for line, at in order.places)]
+            told = [self.rows[line][at : at + order.width] for line, at in order.places]
+            rows = [self.rows[0][: order.width], *([*row, *[""] * (order.width - len(row))] for row in told)]
             lines = [self.lines[0], *(self.lines[line] for line, _ in order.places)]
             return replace(self, lines=lines, rows=rows).course(is_known, run)
         first, *body = _parted(self.rows)
-        width = len(first)
-        first, body = _end_columns_joined(_without_shared_name(_without_one_step(first), is_known), body, is_known)
-        has_ends = len(first) < width
+        apart = _without_shared_name(_without_one_step(first), is_known)
+        first, body = _end_columns_joined(apart, body, is_known)
+        has_ends = first is not apart
         table = self
         if len(first) == 2 and not is_known(_named(first[0])):
             body, gone = _ends_joined(body, is_known)
@@ -567,10 +578,13 @@ def _side_by_side(rows: Sequence[Sequence[str]]) -> _Order | None:
     """
     names = [_named(cell).lower() for cell in rows[0]]
     width = next((at for at in range(1, len(names)) if names[at] == names[0]), 0)
-    if width < 2 or not _numbers(names[0]) or names != names[:width] * (len(names) // width):
+    begins = range(0, len(names), max(1, width))
+    if width < 2 or not _numbers(names[0]) or any(names[at : at + width] != names[:width] for at in begins[:-1]):
         return None
-    begins = range(0, len(names), width)
-    by_line = [(line, at) for line in range(1, len(rows)) for at in begins if rows[line][at].strip()]
+    last = names[begins[-1] :]  # without the empty column that stands between the others
+    if last != names[: len(last)] or any(names[len(last) : width]):
+        return None
+    by_line = [(line, at) for line in range(1, len(rows)) for at in begins if not _is_empty(rows[line][at])]
     for places in (sorted(by_line, key=lambda place: (place[1], place[0])), by_line):
         spans = [steps_of_label(rows[line][at]) for line, at in places]
         if len(spans) > 1 and None not in spans and _rise(spans):
@@ -617,8 +631,11 @@ def _ends_in(
     """The ends that labels name, each over a cell of every row; other_models: words of what is no start."""
     ends: dict[str, dict[bool, int]] = {}
     base = {place: _named(label) for place, label in enumerate(labels)}
+    again = {label.lower() for label, times in Counter(base.values()).items() if times > 1}  # another run's
     for place, label in base.items():
-        if (match := _AN_END.fullmatch(label)) is not None:
+        if (middle := _MIDDLE.fullmatch(label)) is not None and is_known(middle[1]):
+            base[place] = middle[1]
+        elif (match := _AN_END.fullmatch(label)) is not None and label.lower() not in again:
             name, word = match["before"] or match["behind"], (match["first"] or match["last"]).lower()
             if is_known(name) and word not in other_models:
                 base[place] = name
@@ -633,7 +650,8 @@ def _ends_in(
     if all(name_of(name) == "learning_rate" for name, _ in pairs.values()):
         return _Ends({}, set())  # a setting
     metrics = {name_of(name) for name, _ in pairs.values()} - {None}
-    return _Ends(pairs, {place for place, name in base.items() if name_of(name) in metrics and place not in pairs})
+    others = {place for place, name in base.items() if name_of(name) in metrics}
+    return _Ends(pairs, (others | {last for _, last in pairs.values()}) - pairs.keys())
 
 
 def _is_empty(cell: str) -> bool:

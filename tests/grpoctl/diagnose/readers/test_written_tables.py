@@ -75,6 +75,23 @@ def test_columns_that_are_no_epochs_of_one_run(header: str, tmp_path: Path) -> N
     assert [len(one.case.rows) for one in (reading, *reading.further)] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    ("names", "runs"),
+    [
+        (("Baseline (step 0)", "GRPO (step 500)", "DAPO (step 800)"), ["GRPO (step 500)", "DAPO (step 800)"]),
+        (("before (step 0)", "after (step 500)"), [""]),
+    ],
+)
+def test_steps_in_brackets_may_be_of_several_runs(names: tuple[str, ...], runs: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "a.md"
+    file.write_text(
+        f"| Metric | {' | '.join(names)} |\n|{'---|' * (len(names) + 1)}\n| reward | 0.1 | 0.3 | 0.4 |\n"
+        "| KL | 0 | 0.01 | 0.02 |\n", encoding="utf-8",
+    )  # fmt: skip
+    reading = open_source(Source(name=str(file), path=file))
+    assert [one.run for one in (reading, *reading.further)] == runs
+
+
 def test_each_method_has_a_start_and_an_end(tmp_path: Path) -> None:
     """The baseline's row is no start of the other one's run."""
     file = tmp_path / "a.md"
@@ -84,12 +101,19 @@ def test_each_method_has_a_start_and_an_end(tmp_path: Path) -> None:
     reading = open_source(Source(name=str(file), path=file))
     told = {one.run: [row["reward/mean"] for row in one.case.rows] for one in (reading, *reading.further)}
     assert told == {"PPO": [0.1, 0.3], "DAPO": [0.4], "GRPO": [0.2, 0.6]}
+    file.write_text(header + "| A (step 500) | 0.1 | 0.5 | |\n| B (step 300) | 0.2 | 0.3 | |\n", encoding="utf-8")
+    reading = open_source(Source(name=str(file), path=file))
+    told = {one.run: [row["reward/mean"] for row in one.case.rows] for one in (reading, *reading.further)}
+    assert told == {"A (step 500)": [0.1, 0.5], "B (step 300)": [0.2, 0.3]}
 
 
-@pytest.mark.parametrize("over", ["Model size", "Trainable params", "Time"])
-def test_what_is_in_millions_and_no_step(over: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("over", "unit"),
+    [("Model size", "M"), ("Trainable params", "M"), ("Checkpoint", "M"), ("Phase", "M"), ("Step", "m")],
+)
+def test_what_is_in_millions_and_no_step(over: str, unit: str, tmp_path: Path) -> None:
     file = tmp_path / "a.md"
-    file.write_text(f"| {over} | reward |\n|---|---|\n| 135M | 0.2 |\n| 360M | 0.3 |\n", encoding="utf-8")
+    file.write_text(f"| {over} | reward |\n|---|---|\n| 135{unit} | 0.2 |\n| 360{unit} | 0.3 |\n", encoding="utf-8")
     try:
         reading = open_source(Source(name=str(file), path=file))
     except GrpoError:
@@ -380,6 +404,35 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
     "another run beside it": (
         "| Step | reward | Step | reward |\n|---|---|---|---|\n| 10 | 0.1 | 10 | 0.3 |\n| 20 | 0.2 | 20 | 0.4 |\n",
         [{"step": 10, "reward/mean": 0.3}, {"step": 20, "reward/mean": 0.4}],
+    ),
+    "the first and the last token": (
+        "| Metric | Value |\n|---|---|\n| First token entropy | 2.5 |\n| Last token entropy | 0.1 |\n"
+        "| reward | 0.4 |\n",
+        [{"step": 1, "reward/mean": 0.4}],
+    ),
+    "ends of a part of the reward": (
+        "| Run | Initial 10-step reward | Final 10-step reward | KL |\n|---|---|---|---|\n| GRPO | 0.1 | 0.5 | 0.2 |\n",
+        [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.5, "kl": 0.2}],
+    ),
+    "two boxes of a start and an end": (
+        "| Metric | Value |\n|---|---|\n| Initial reward | 0.1 |\n| Final reward | 0.5 |\n| Initial reward | 0.2 |\n"
+        "| Final reward | 0.3 |\n",
+        [
+            {"step": 1, "rewards/initial": 0.1, "reward/mean": 0.5},
+            {"step": 2, "rewards/initial": 0.2, "reward/mean": 0.3},
+        ],
+    ),
+    "a start, a middle and an end": (
+        "| Run | Early reward | Mid reward | Late reward |\n|---|---|---|---|\n| GRPO | -1.2 | 0.1 | 0.3 |\n",
+        [{"step": 1, "reward/mean": -1.2}, {"step": 2, "reward/mean": 0.3}],
+    ),
+    "what an expert has": (
+        "| Step | expert reward | expert KL |\n|---|---|---|\n| 10 | 0.1 | 0.3 |\n| 20 | 0.2 | 0.4 |\n",
+        [{"step": 10, "reward/mean": 0.1}, {"step": 20, "reward/mean": 0.2}],
+    ),
+    "a column without a name between two halves": (
+        "| Step | reward | | Step | reward |\n|---|---|---|---|---|\n| 1 | 0.1 | | 3 | 0.3 |\n| 2 | 0.2 | | - | - |\n",
+        [{"step": at, "reward/mean": at / 10} for at in (1, 2, 3)],
     ),
     "columns of a start and an end": (
         "| Algo | Initial reward | Final reward | KL |\n|---|---|---|---|\n| GRPO | 0.1 | +0.4 | 0.2 |\n",
