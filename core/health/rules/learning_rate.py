@@ -32,6 +32,7 @@ from core.health.rules.integrity import worst_integrity
 from core.health.rules.rollout_mode import contrast
 from core.health.rules.zero_kl import MOVES, courses
 from core.health.rules.zero_loss import NONE as NO_LOSS
+from core.health.rules.zero_loss import no_signal
 from core.health.statistics import shown_p
 from core.health.steps import HOLD, acted, number, reward_gain, values_of
 
@@ -525,7 +526,7 @@ def no_gradient(case: Case) -> Sequence[Finding]:
         return ()
     why = f"the gradient is exactly 0 on all {len(rows)} rows, so no rate moves anything"
     if not by_loss and len(live) < len(rows):
-        return _neither_loss_nor_gradient(case, rows, why)
+        return _neither_loss_nor_gradient(case, rows, live, why)
     sure = bool(kls) and steps >= ENOUGH
     beside = f"the loss is not (on {len(felt)})" if by_loss else "rewards inside groups differ"
     return (
@@ -551,15 +552,16 @@ def no_gradient(case: Case) -> Sequence[Finding]:
     )
 
 
-def _neither_loss_nor_gradient(case: Case, rows: Sequence[Row], why: str) -> Sequence[Finding]:
-    """The warning where loss and gradient are 0 on all rows; `rows` are those with a norm. See no_gradient."""
+def _neither_loss_nor_gradient(case: Case, rows: Sequence[Row], live: Sequence[Row], why: str) -> Sequence[Finding]:
+    """The warning where loss and gradient are 0 on all rows; `rows` are those with a norm, `live` those of them with a
+    live group. See no_gradient.
+    """
     losses = values_of(case.stage_rows, "loss") or values_of(case.stage_rows, "policy/loss")
     kls, gain = values_of(case.stage_rows, "kl"), reward_gain(case.stage_rows)
     if not losses or max(map(abs, losses)) > NO_LOSS or len(rows) < MOST * len(losses):
         return ()
-    if (kls and max(kls) > UNMOVED) or (gain is not None and gain[2]) or _nothing_differs(case):
+    if (kls and max(kls) > UNMOVED) or (gain is not None and gain[2]) or _nothing_differs(case.stage_rows):
         return ()
-    live = [row for row in rows if (dead := number(row, "groups/dead")) is not None and dead < 1]
     causes = "no gradient reaches a weight that is trained (or the trainer writes 0 for both)"
     return (
         Finding(
@@ -584,13 +586,10 @@ def _neither_loss_nor_gradient(case: Case, rows: Sequence[Row], why: str) -> Seq
     )
 
 
-def _nothing_differs(case: Case) -> bool:
-    """Whether every group is known to be dead, or every reward to be one number."""
-    rows = case.stage_rows
-    dead, means = values_of(rows, "groups/dead"), values_of(rows, "reward/mean")
-    spreads = values_of(rows, "reward/group_std") or values_of(rows, "reward/std")
-    one = len(means) > 1 and max(means) == min(means)
-    return one or bool(dead and min(dead) >= 1) or bool(spreads and max(spreads) == 0)
+def _nothing_differs(rows: Sequence[Row]) -> bool:
+    """Whether every reward is known to be one number, or those of each group."""
+    means = values_of(rows, "reward/mean")
+    return (len(means) > 1 and max(means) == min(means)) or no_signal(rows)
 
 
 def no_updates(table: StepTable) -> Finding | None:

@@ -12,6 +12,7 @@ from statistics import fmean, median
 
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, Severity, steps_of
+from core.health.rules.zero_loss import NONE as NO_LOSS
 from core.health.statistics import chance_above, series, thirds, trend
 from core.health.steps import ends_of, held_out_rose, number, reward_gain, solved, values_of
 
@@ -27,7 +28,6 @@ APART, ONE_LENGTH, A_LABEL = 3.0, 1.3, 8  # the longest over the shortest comple
 RIGHT = 0.75  # of the answers: the same text for every prompt does not come so far
 DIED, HALF = 0.3, 0.5  # of the groups: more than before, and at the end
 A_TEXT, ANY_TOKEN = 2.0, 5.0  # nats a token: what models that write texts begin with at most, and what none writes by
-ROUNDED = 1e-6  # a loss: at a ratio of 1 it is 0, and says nothing of what is usual
 ABSOLUTE = 10.0  # a gradient norm below that is no explosion, however small it began
 ENORMOUS, TENFOLD = 1000.0, 10.0  # a gradient norm that no clip's usual 1 is near, where it grew so many times
 
@@ -248,7 +248,7 @@ def _loss(case: Case) -> Finding | None:
     """What the size of the loss says of gradients where no norm is told."""
     rows = case.stage_rows
     column = "policy/loss" if values_of(rows, "policy/loss") else "loss"
-    sizes: list[Row] = [{**row, column: abs(loss)} for row in rows if abs(loss := number(row, column) or 0.0) > ROUNDED]
+    sizes: list[Row] = [{**row, column: abs(loss)} for row in rows if abs(loss := number(row, column) or 0.0) > NO_LOSS]
     of_values = column == "loss" and (values_of(rows, "critic/loss") or values_of(rows, "critic/explained"))
     if len(sizes) < ROWS or values_of(rows, "grad_norm") or of_values or _may_have_learned(case):
         return None

@@ -77,7 +77,7 @@ def zero_loss(case: Case) -> Sequence[Finding]:
         return (_all_dead(rows, steps),) if none and _every_group_is_dead(rows) else ()
     ours = bool(case.stages) and (steps < ENOUGH or any(losses))  # it has every term apart: nobody wonders
     elsewhere = none and any(abs(loss) > NONE for loss in values_of(rows, "policy/loss"))  # a loss of something else
-    if (not none and kl_loss is None) or ours or elsewhere or _no_signal(rows):
+    if (not none and kl_loss is None) or ours or elsewhere or no_signal(rows):
         return ()
     if not norms and not _signal(rows):
         alone = {name for row in rows for name in row} <= ALONE
@@ -134,7 +134,7 @@ def _rounded_beta(known: Sequence[tuple[float, float, float | None]]) -> float |
     return (low + high) / 2 if fits and 0 < low <= high else None
 
 
-def _no_signal(rows: Sequence[Row]) -> bool:
+def no_signal(rows: Sequence[Row]) -> bool:
     """Whether every group is known to be dead, or all rewards of every row to be equal."""
     stds = values_of(rows, "reward/group_std") or values_of(rows, "reward/std")
     return _every_group_is_dead(rows) or bool(stds and max(stds) == 0)

@@ -67,7 +67,7 @@ def numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> Numbered
     entries, step = [], 0
     for entry in logged:  # an evaluation without a step of its own stands behind the one it was made after
         step = number_of.get(id(entry), stated.get(entry.step, step))
-        entries.append(Entry(step, as_mapped(entry.cells, mapped) if mapped else entry.cells))
+        entries.append(Entry(step, as_mapped(entry.cells, mapped)))
     return Numbered(entries, how, by_order, excerpt)
 
 

@@ -161,11 +161,12 @@ def has_rewards(rows: StepTable) -> bool:
 
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
     """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
-    steps = entries if all(map(_is_step, _shapes(entries))) else [e for e in entries if _is_step(tuple(e.cells))]
-    kept = _without_other_rewards(steps)
+    kept = entries if all(map(_is_step, _shapes(entries))) else [e for e in entries if _is_step(tuple(e.cells))]
+    names: Set[str] = set[str]().union(*_shapes(kept))
+    if others := _other_rewards(names):
+        kept, names = _without(others, kept), names - others
     arguments = settings_of_arguments(known.arguments or {})
     settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
-    names = _names(kept)
     rows, absent = _rows(kept, names)
     if (known.arguments or {}).get("fp16") is True:
         rows = [_without_overflow(row) for row in rows]
@@ -173,7 +174,7 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     if span == 1 and rows and rows[0].get("step") == 1 and rows[0].get("learning_rate") is not None:
         settings.setdefault("first_update_lr", rows[0]["learning_rate"])
     notes = [*_notes(kept, names, span), *absent]
-    if rounded := _rounded(kept, rows):
+    if "frac_reward_zero_std" in names and (rounded := _rounded(kept, rows)):
         notes.append(f"{rounded} steps have rewards that are equal but for rounding: their groups are counted as dead")
     if not has_rewards(rows):
         notes.append(NO_REWARDS)
@@ -194,14 +195,16 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     return case, notes
 
 
-def _without_other_rewards(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """The entries without what may be no reward (returns), where one is told, too."""
-    rewards = {name for name in _names(entries) if name_of(name) == "reward/mean"}
+def _other_rewards(names: Set[str]) -> Set[str]:
+    """What may be no reward (returns), where one is told, too."""
+    rewards = {name for name in names if name_of(name) == "reward/mean"}
     returns = set(filter(may_be_no_reward, rewards))
-    if not returns or returns == rewards:
-        return entries
+    return set() if returns == rewards else returns
+
+
+def _without(names: Set[str], entries: Sequence[Entry]) -> Sequence[Entry]:
     return [
-        Entry(step=entry.step, cells={name: value for name, value in entry.cells.items() if name not in returns})
+        Entry(step=entry.step, cells={name: value for name, value in entry.cells.items() if name not in names})
         for entry in entries
     ]
 
@@ -273,13 +276,8 @@ def bounded_by(metrics: Mapping[str, float | None], slices: Sequence[str]) -> di
     return said
 
 
-def _names(entries: Sequence[Entry]) -> set[str]:
-    """The names of all entries. Those of one log have the same ones over and over."""
-    return set[str]().union(*_shapes(entries))
-
-
 def _shapes(entries: Sequence[Entry]) -> set[tuple[str, ...]]:
-    """The names of an entry, of each kind of entries once."""
+    """The names of an entry, of each kind of entries once: those of one log have the same ones over and over."""
     return {tuple(entry.cells) for entry in entries}
 
 
@@ -316,9 +314,9 @@ def _is_equal(row: Mapping[str, float | None]) -> bool:
 
 def _rounded(entries: Sequence[Entry], rows: StepTable) -> int:
     """Steps whose groups TRL took for live though their rewards are equal: its tolerance is an absolute 1e-8."""
-    last = {entry.step: entry for entry in entries if "frac_reward_zero_std" in entry.cells and "reward" in entry.cells}
-    equal = {row["step"] for row in rows if _is_equal(row)} if last else set()
-    return sum(entry.cells["frac_reward_zero_std"] != 1.0 for step, entry in last.items() if step in equal)
+    equal = {row["step"] for row in rows if _is_equal(row)}
+    last = {entry.step: entry for entry in entries if "reward" in entry.cells}
+    return sum(entry.cells.get("frac_reward_zero_std", 1.0) != 1.0 for step, entry in last.items() if step in equal)
 
 
 def _with_constants(rows: StepTable, settings: Settings) -> StepTable:

@@ -616,10 +616,16 @@ class _Ends(NamedTuple):
     pairs: dict[int, tuple[str, int]]
     gone: set[int]
 
-    def joined(self, at: int, cells: Sequence[str]) -> str:
-        """The start's cell with the end's behind an arrow; a start that is not told is unknown."""
+    def told(self, at: int, cells: Sequence[str]) -> str:
+        """The start's cell with the end's behind an arrow; what is told once is the end's, with an unknown start."""
+        if at not in self.pairs:
+            return cells[at] if _ARROW.search(cells[at]) else f"unknown -> {cells[at]}"
         start = "unknown" if _is_empty(cells[at]) else cells[at]
         return f"{start} -> {cells[self.pairs[at][1]]}"
+
+    def name(self, at: int, label: str) -> str:
+        """The metric of a start, and the label of anything else."""
+        return self.pairs[at][0] if at in self.pairs else label
 
 
 def _ends_in(
@@ -667,16 +673,11 @@ def _end_columns_joined(
     ends = _Ends({}, set()) if any(map(_numbers, names)) else _ends_in(names, body, is_known, ("baseline",))
     if not ends.pairs:
         return names, body
-    known = {place for place, cell in enumerate(names) if is_known(_named(cell))}
-
-    def told(row: Sequence[str], place: int) -> str:
-        if place in ends.pairs:
-            return ends.joined(place, row)
-        return f"unknown -> {row[place]}" if place in known and not _ARROW.search(row[place]) else row[place]
-
     kept = [place for place in range(len(names)) if place not in ends.gone]
-    whole = [ends.pairs[place][0] if place in ends.pairs else names[place] for place in kept]
-    return whole, [[told(row, place) for place in kept] for row in body]
+    known = {place for place in kept if place in ends.pairs or is_known(_named(names[place]))}
+    return [ends.name(place, names[place]) for place in kept], [
+        [ends.told(place, row) if place in known else row[place] for place in kept] for row in body
+    ]
 
 
 def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> tuple[list[list[str]], set[int]]:
@@ -687,9 +688,8 @@ def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> 
     ends = _ends_in([row[0] for row in body], [values], is_known)
     if not ends.pairs:
         return list(body), ends.gone
-    joined = {place: [name, ends.joined(place, values)] for place, (name, _) in ends.pairs.items()}
-    beside = {place: [row[0], f"unknown -> {row[1]}"] for place, row in enumerate(body) if not _ARROW.search(row[1])}
-    return [{**beside, **joined}.get(place, row) for place, row in enumerate(body) if place not in ends.gone], ends.gone
+    kept = [place for place in range(len(body)) if place not in ends.gone]
+    return [[ends.name(place, body[place][0]), ends.told(place, values)] for place in kept], ends.gone
 
 
 def _parts_of_column(name: str, cells: Sequence[str]) -> list[list[str]]:
@@ -698,7 +698,7 @@ def _parts_of_column(name: str, cells: Sequence[str]) -> list[list[str]]:
     if len(names) == 1 or len(name) > _LONGEST or any(len(cell) > _LONGEST for cell in cells):
         return whole
     parts = [cell.split(" / ") for cell in cells]
-    told = [part for part in parts if _plain(part[0]) not in _EMPTY]
+    told = [part for part in parts if not _is_empty(part[0])]
     apart = told and all(len(part) == len(names) and None not in map(_one, map(_plain, part)) for part in told)
     if not apart or (len(names) == 2 and _are_counts(told)):
         return whole

@@ -38,6 +38,7 @@ def graded(table: list[Row], **settings: float) -> list[tuple[str, str]]:
         (rows(5, loss=-0.01), []),
         (rows(30, grad_norm=0.0), []),  # no-gradient says that
         (rows(3, grad_norm=0.0, **{"groups/dead": 1.0}), [("info", "moderate")]),
+        (rows(3, grad_norm=0.0, **{"groups/dead": 1.0}) + rows(9, grad_norm=0.0, **{"groups/dead": 0.5}), []),
         (rows(5, **{"groups/dead": 1.0}), []),  # a gradient of the KL alone: dead-groups
         (rows(20) + rows(21, grad_norm=0.0), []),  # most of the gradients are 0
     ],
