@@ -90,19 +90,22 @@ def unanswered(trainer: Trainer) -> Iterator[Any]:
 
 def test_each_stage_has_an_optimiser_of_its_own() -> None:
     trainer = three()
-    used: dict[int, list[int]] = {}
+    used: list[tuple[object, list[int]]] = []  # an update and its steps; kept alive, so no later one is at its address
     moved: list[float] = []
     counts: list[float] = []
     before = torch.zeros(4)
     for request in unanswered(trainer):
         if isinstance(request, Learn):
-            used.setdefault(id(request.update), []).append(request.key.step)
+            if not used or used[-1][0] is not request.update:
+                used.append((request.update, []))
+            used[-1][1].append(request.key.step)
         if isinstance(request, StepDone) and request.row["step"]:
             counts.append(float(trainer.update.state().get("logits.step", 0)))
             assert isinstance(trainer.policy, TabularPolicy)
             now = trainer.policy.logits.detach().clone()
             moved, before = [*moved, float((now - before).abs().max())], now
-    assert list(used.values()) == [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
+    assert [steps for _, steps in used] == [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
+    assert len({id(update) for update, _ in used}) == 3
     assert counts == [1, 2, 0, 1, 0, 1, 2, 3, 4]  # nothing of it goes on to the next stage
     # AdamW's first step is the learning rate times the sign, whatever came before.
     assert [moved[index] for index in (0, 3, 5)] == [pytest.approx(0.1, rel=1e-3)] * 3
