@@ -3,8 +3,8 @@
 Five forms: dictionaries (`{'loss': 0.0, 'reward': 0.5}`, Hugging Face, JSON lines), verl's `step:1 - key:value - ...`,
 tables (pasted with tabs, Markdown, boxes of lines, columns of spaces), pairs (`reward=0.5`, `KL: 0.02`, `reward 0.5`,
 a progress bar's postfix), and stretches (`KL: 0.01 -> 12`, "reward fell from 0.5 to 0.1"). A dictionary is read with
-ast.literal_eval or json, never run. What is not here: what a table's cells mean (written_tables), which of the forms a
-log is taken by and which line is which step (console), settings (log_settings).
+ast.literal_eval or json, never run. What is not here: what a table's cells mean (written_tables), verl's lines
+(verl_lines), which of the forms a log is taken by and which line is which step (console), settings (log_settings).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,10 +25,11 @@ from grpoctl.diagnose.readers.logged import Logged, has_reward, tells_a_mean, te
 from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, is_aside, name_of, run_named, split_named
 from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.outline import Outline
-from grpoctl.diagnose.readers.respelled import NUMBER, respelled, unwrapped
+from grpoctl.diagnose.readers.respelled import NUMBER, respelled, unwrapped, value_of
 from grpoctl.diagnose.readers.table_lines import Cut, TableLines, cut_cells, is_rule, split_cells
 from grpoctl.diagnose.readers.text import Line
 from grpoctl.diagnose.readers.trainer_log import flat_numbers
+from grpoctl.diagnose.readers.verl_lines import VerlLines
 from grpoctl.diagnose.readers.written_tables import Course, Stretch, WrittenTable, stretched
 
 Cells = dict[str, float | None]
@@ -40,7 +41,6 @@ _BEHIND_BAR = re.compile(r"\|\s*\d{1,9}/\d{1,9} \[[^\]\[]{0,40}<[^\]\[]{0,2000}\
 _WHOLE_BAR = re.compile(r"(?:\d{1,3}%)?\|[^|\n]{0,300}\|\s*\d{1,9}/\d{1,9} \[[^\]]*\]?")
 _RAY = re.compile(r"^\s*(?:\[\d+(?:;\d+)*m)?\((?:[\w.:<>-]+\s+)*(?:pid|ip)=[^()]{1,80}\)(?:\[\d+(?:;\d+)*m)?\s?")
 _LOST_ESCAPE = re.compile(r"\[\d{1,3}(?:;\d{1,3})*m")  # a colour whose escape character was lost in pasting
-_VERL = re.compile(r"\bstep:\s*(\d+)\s+-\s+(?=[\w@/.-]+:)")
 _EAST = "\u3040-\u30ff\u4e00-\u9fff"  # letters of Chinese and Japanese
 _SIGN = r"(?:[^\w\s\x00-\x7f]\ufe0f?\s?)?"  # a mark before a value: KL: ✓0.01
 _PAIR = re.compile(  # not `score = 70 + 85`: that is a completion's own sum
@@ -147,8 +147,6 @@ _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of no
 # Of a dictionary, beside metrics.
 _LABELS = RUNS.union(STEPS, ("checkpoint", "ckpt"))  # of rows
 _KEPT = frozenset({*STEPS, "epoch", "num_tokens", "train_runtime", "train_steps_per_second"})
-_ROUNDED = ("0.00", "0.000", "0.0000")
-_SMALL = ("learning_rate", "grad_norm", "beta")
 _LONGEST_DICTIONARY = 20_000  # characters, over all lines it was wrapped into
 _MOST_LINES = 100  # of one dictionary
 _LONGEST_HEADER = 2000  # characters
@@ -175,23 +173,6 @@ _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
 _OF_OUTCOMES = ("reward", "eval/", "kl", "entropy", "groups/")  # metrics that a table of whole runs has one of
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Plan:
-    """Where a line of verl has its metrics: the place of each among the parts, and its name."""
-
-    places: Sequence[int] = ()
-    names: Sequence[str] = ()
-    prefixes: Sequence[str] = ()  # "name:"
-    small: Sequence[int] = ()  # which of them may be too small for three decimals
-
-    def values_of(self, line: str) -> list[str]:
-        """The values as they are written, of whatever stands at those places; "" for a place that the line has not."""
-        parts = line.split(" - ", self.places[-1] + 1 if self.places else 0)  # timings stand behind the metrics
-        if self.places and len(parts) <= self.places[-1]:
-            return [""] * len(self.places)
-        return list(map(str.removeprefix, map(parts.__getitem__, self.places), self.prefixes))
 
 
 class LineParser:
@@ -229,8 +210,7 @@ class LineParser:
         self._of_steps = 0  # the table that those with such a title and one row each make
         self._stretches: dict[str, Stretch] = {}
         self._spellings: dict[str, str] = {}  # names of several words -> as they are known
-        self._plan = _Plan()
-        self._colons = 0  # that such a line has
+        self._verl = VerlLines(self._is_known, self._note_unknown)
         self._of_verl = 0  # lines of it with a reward
 
     def feed(self, line: Line) -> Iterable[Logged]:
@@ -275,7 +255,7 @@ class LineParser:
         return (logged for at, part in self._joined.feed(number, text) for logged in self._part(at, part))
 
     def _row_of_verl(self, number: int, text: str) -> Logged | None:
-        if " - " not in text or "step:" not in text or (cells := self._verl(text)) is None:
+        if " - " not in text or "step:" not in text or (cells := self._verl.cells_of(text)) is None:
             return None
         self._held = ""
         self._outline.see(text)
@@ -322,44 +302,6 @@ class LineParser:
         for match in _BAR.finditer(text):
             if self.total is None or int(match[2]) >= self.total:
                 self.bar, self.total = int(match[1]), int(match[2])
-
-    # verl
-
-    def _verl(self, text: str) -> Cells | None:
-        """The metrics of `step:1 - key:value - ...`; None for other lines. A line has its keys where the last had."""
-        at = text.find("step:")  # what Ray puts before it is short; a line of text with that word is looked through
-        if (match := _VERL.match(text, at) or _VERL.search(text, at)) is None:
-            return None
-        rest = text[match.end() :]
-        if rest.count(":") != self._colons:  # one a part, and quickly counted
-            self._learn(rest)
-        texts = self._plan.values_of(rest)
-        try:
-            values: list[float | None] = list(map(float, texts))
-        except ValueError:  # np.float64(0.5), or a metric stands elsewhere: its name is still before what does
-            if "" in texts or any(":" in text for text in texts):
-                self._learn(rest)
-                texts = self._plan.values_of(rest)
-            values = list(map(_value_of, texts))
-        cells: Cells = dict(zip(self._plan.names, values, strict=True))
-        cells["step"] = float(match[1])
-        for place in self._plan.small:
-            if values[place] == 0.0 and texts[place] in _ROUNDED:
-                del cells[self._plan.names[place]]  # older versions print three decimals: 0.000 may be 1e-06
-        return cells
-
-    def _learn(self, line: str) -> None:
-        """Which parts of a line are metrics, for the lines to come."""
-        names = [part.rpartition(":")[0] for part in line.split(" - ")]
-        self._colons = line.count(":")
-        known = [(place, name) for place, name in enumerate(names) if name and self._is_known(name)]
-        self._plan = _Plan(
-            places=[place for place, _ in known],
-            names=[name for _, name in known],
-            prefixes=[f"{name}:" for _, name in known],
-            small=[at for at, (_, name) in enumerate(known) if name_of(name) in _SMALL],
-        )
-        self._note_unknown(name for name in names if name and not self._is_known(name))
 
     # dictionaries
 
@@ -626,9 +568,9 @@ class LineParser:
         named: Cells = {}
         stretches: dict[str, list[float | None]] = {}
         for match in _PAIR.finditer(text) if _MAY_PAIR.search(text) else ():
-            name, values, end = self._spelled(match["name"]), [_value_of(match["value"])], match.end()
+            name, values, end = self._spelled(match["name"]), [value_of(match["value"])], match.end()
             while len(values) < _MOST_VALUES and (more := _ARROWS.match(text, end)) is not None:
-                values.append(_value_of(more["value"]))
+                values.append(value_of(more["value"]))
                 end = more.end()
             first = values[0]
             if first == 0 and _ROUNDED_AWAY.fullmatch(match["value"]):
@@ -637,12 +579,12 @@ class LineParser:
                 stretches[name] = values
             elif len(values) == 1 and first is not None and first >= 0 and self._is_metric(name):
                 other = _TO.match(text, end)
-                named.setdefault(name, first if other is None else (first + (_value_of(other["value"]) or 0.0)) / 2)
+                named.setdefault(name, first if other is None else (first + (value_of(other["value"]) or 0.0)) / 2)
             else:
                 named.setdefault(name, first)
         for match in _FROM_TO.finditer(text) if "from " in text and len(text) < _LONGEST_HEADER else ():
             if (known_name := self._any_known(match["name"].split())) is not None:
-                stretches.setdefault(known_name, [_value_of(match["first"]), _value_of(match["last"])])
+                stretches.setdefault(known_name, [value_of(match["first"]), value_of(match["last"])])
         if self._note_placed(number, text) or self._note_course(number, text):
             return {}
         if stretches:
@@ -659,7 +601,7 @@ class LineParser:
             if name is None or len(run) < (2 if run[0]["word"] else _FEWEST_VALUES):
                 continue
             percent = any(match["value"].endswith("%") for match in run)
-            values = [_value_of(match["value"].rstrip("%") + "%" * percent) for match in run]
+            values = [value_of(match["value"].rstrip("%") + "%" * percent) for match in run]
             self._note_stretch(number, name, values, steps=[int(match["step"]) for match in run])
             found = True
         return found
@@ -685,7 +627,7 @@ class LineParser:
         words = head[-_LONGEST_NAME:][: along.start()].replace("_", " ").split() if along else []
         names = [" ".join(words[-size:]) for size in range(len(words), 0, -1)]
         name = next((name for name in names if self._is_known(name)), None)
-        return None if name is None else (name, [_value_of(value) for value in values])
+        return None if name is None else (name, [value_of(value) for value in values])
 
     def _note_stretches(
         self, number: int, text: str, named: Cells, stretches: Mapping[str, list[float | None]]
@@ -704,7 +646,7 @@ class LineParser:
         for match in _MOVED.finditer(text):
             name = self._any_known(match["name"].replace("`", "").split())
             if name is not None and name not in told:
-                self._note_stretch(number, name, [_value_of(match["first"]), _value_of(match["last"])])
+                self._note_stretch(number, name, [value_of(match["first"]), value_of(match["last"])])
 
     def _note_stretch(
         self, number: int, name: str, values: list[float | None], *, each: bool = False, steps: Sequence[int] = ()
@@ -728,7 +670,7 @@ class LineParser:
         for match in _BARE.finditer(text) if len(text) < _LONGEST_HEADER else ():
             name = self._spelled(match["name"])
             if self._is_known(name) and not _is_at_a_place(match["name"]):
-                found.setdefault(name, _value_of(match["value"]))
+                found.setdefault(name, value_of(match["value"]))
         return found if len(found) >= at_least and self._has_metric(found) else {}
 
     def _is_metric(self, name: str) -> bool:
@@ -794,14 +736,14 @@ def _pieces(text: str) -> Iterator[str]:
 def _aligned(text: str) -> Cells:
     """The name and the value that stand in two columns without a header."""
     match = _ALIGNED.fullmatch(text) if len(text) < _SHORT else None
-    return {} if match is None else {match["name"]: _value_of(match["value"])}
+    return {} if match is None else {match["name"]: value_of(match["value"])}
 
 
 def _in_box(cells: Sequence[str]) -> Cells:
     """The names and values that a box's cells are by turns."""
     pairs = zip(cells[::2], cells[1::2], strict=True) if len(cells) % 2 == 0 else ()
     return {
-        name.strip(): _value_of(value)
+        name.strip(): value_of(value)
         for name, value in pairs
         if _CELL.fullmatch(value) and name.strip() and not _CELL.fullmatch(name)
     }
@@ -852,21 +794,6 @@ def _is_at_a_place(words: str) -> bool:
 def _is_part(name: str) -> bool:
     """Whether a name of several words is that of a part of the reward: in prose any word may stand before `reward`."""
     return " " in name and (name_of(name) or "").startswith("rewards/")
-
-
-def _value_of(text: str) -> float | None:
-    """The number; NaN and infinities as they are; 12% as 0.12; None for anything else."""
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    word = text.strip(" *~`+").replace("\u2212", "-")
-    word = unwrapped(word)
-    size = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9}.get(word[-1:])
-    try:
-        return float(word) if size is None else float(word[:-1]) * size
-    except ValueError:
-        return None
 
 
 def _says_how_often(cells: Sequence[str] | None) -> bool:

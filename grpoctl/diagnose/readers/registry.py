@@ -6,6 +6,7 @@ not: any format (the readers' own files) and what --set means (user_settings).
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 import tempfile
@@ -80,7 +81,8 @@ def open_source(source: Source) -> Reading:
     source = replace(source, columns=columns_of(source.columns, source.mapped_by))
     with _as_file(source) as named:
         place = _only_log(named)
-        reading = _reader_of(place).read(place)
+        with _no_collecting():
+            reading = _reader_of(place).read(place)
     if place.path is not None and not place.path.exists():  # it was a stream, and its file is gone
         reading = _renamed(reading, str(place.path), _called(source))
     return _completed(reading, settings)
@@ -127,6 +129,18 @@ def _has_a_value_function(rows: StepTable) -> bool:
     """Whether one is trained: its loss is not 0, or what it explains is told, and nothing is told of groups."""
     of_groups = any("groups/dead" in row or "reward/group_std" in row for row in rows)
     return not of_groups and any(row.get("critic/loss") or row.get("critic/explained") is not None for row in rows)
+
+
+@contextmanager
+def _no_collecting() -> Iterator[None]:
+    """No search for cycles meanwhile: a log's rows are none, and it would go through them again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager

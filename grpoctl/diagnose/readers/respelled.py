@@ -55,6 +55,21 @@ def unwrapped(text: str, nothing: str = "") -> str:
     return _WRAPPED.sub(lambda match: (match[1] or match[2] or "").strip() or nothing, text) if "(" in text else text
 
 
+def value_of(text: str) -> float | None:
+    """The number; NaN and infinities as they are; 12% as 0.12; None for anything else."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    word = text.strip(" *~`+").replace("\u2212", "-")
+    word = unwrapped(word)
+    size = {"%": 0.01, "k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9}.get(word[-1:])
+    try:
+        return float(word) if size is None else float(word[:-1]) * size
+    except ValueError:
+        return None
+
+
 def _told_by_list(match: re.Match[str]) -> str:
     """The pairs that stand for a list of rewards or advantages, with commas or (numpy's) without."""
     text = unwrapped(match["list"] or match["tensor"])

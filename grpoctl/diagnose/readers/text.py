@@ -54,11 +54,11 @@ def text_lines(path: Path, notes: list[str] | None = None) -> Iterator[Line]:
     number, rest = 1, ""
     returns = _ends_by_returns(path)
     for block in _decoded(path, [] if notes is None else notes):
-        lines = (rest + (block.replace("\r", "\n") if returns else block)).split("\n")
-        rest = lines.pop()
-        for text in lines:
-            yield Line(number, _plain(text.removesuffix("\r")))
-            number += 1
+        text, begin = rest + (block.replace("\r", "\n") if returns else block), 0
+        while (end := text.find("\n", begin)) >= 0:  # in long lines several times as fast as split
+            yield Line(number, _plain(text[begin:end].removesuffix("\r")))
+            number, begin = number + 1, end + 1
+        rest = text[begin:]
         while len(rest) > LONGEST:
             yield Line(number, _plain(rest[:LONGEST]))
             rest = rest[LONGEST:]

@@ -161,12 +161,13 @@ def has_rewards(rows: StepTable) -> bool:
 
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
     """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
-    kept = entries if all(map(_is_step, _shapes(entries))) else [e for e in entries if _is_step(tuple(e.cells))]
-    names: Set[str] = set[str]().union(*_shapes(kept))
+    shapes = {tuple(entry.cells) for entry in entries}  # the names of each kind of entries once
+    kept = entries if all(map(_is_step, shapes)) else [e for e in entries if _is_step(tuple(e.cells))]
+    names: Set[str] = set[str]().union(*filter(_is_step, shapes))
     if others := _other_rewards(names):
         kept, names = _without(others, kept), names - others
     arguments = settings_of_arguments(known.arguments or {})
-    settings = settings_of_rows([entry.cells for entry in kept]) | arguments | dict(known.settings or {})
+    settings = settings_of_rows([entry.cells for entry in kept], names) | arguments | dict(known.settings or {})
     rows, absent = _rows(kept, names)
     if (known.arguments or {}).get("fp16") is True:
         rows = [_without_overflow(row) for row in rows]
@@ -274,11 +275,6 @@ def bounded_by(metrics: Mapping[str, float | None], slices: Sequence[str]) -> di
     if known and metrics.get("eval/reward") is None:
         said["eval/reward"] = fmean(known)
     return said
-
-
-def _shapes(entries: Sequence[Entry]) -> set[tuple[str, ...]]:
-    """The names of an entry, of each kind of entries once: those of one log have the same ones over and over."""
-    return {tuple(entry.cells) for entry in entries}
 
 
 @lru_cache(maxsize=1000)  # a log's rows have the same names, over and over

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from grpoctl.diagnose.readers.metric_names import OF_GRPO, Cells
 
 
-def settings_of_rows(rows: Sequence[Cells]) -> dict[str, Any]:
-    """What rows of a GRPO trainer say of its configuration by what they have: {} for rows of another trainer."""
-    names = set[str]().union(*{tuple(row) for row in rows})
-    if not names.intersection(OF_GRPO):
+def settings_of_rows(rows: Sequence[Cells], names: Set[str]) -> dict[str, Any]:
+    """What rows of a GRPO trainer say of its configuration by the names they have: {} for rows of another trainer."""
+    if names.isdisjoint(OF_GRPO):
         return {}
     known: dict[str, Any] = dict(_FIXED)
     if "kl" not in names:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.health.case import FOREIGN, Settings
 from core.metrics import METRICS, declared
-from grpoctl.diagnose.readers.metric_names import KNOWN, left_out, name_of, proposed, translated
+from grpoctl.diagnose.readers.metric_names import KNOWN, Cells, left_out, name_of, proposed, translated
 from grpoctl.diagnose.readers.trl_settings import settings_of_arguments, settings_of_rows
 
 LOGGED = Path(__file__).parents[3] / "data" / "trl" / "healthy.json"
@@ -108,13 +109,16 @@ def test_no_number_is_none_and_older_deviations_are_inside_groups() -> None:
     assert translated({"reward_std": 0.5}, older=True) == {"reward/group_std": 0.5}
 
 
+def settings_of_row(row: Cells) -> dict[str, Any]:
+    return settings_of_rows([row], row.keys())
+
+
 def test_rows_say_that_beta_is_zero_only_where_trl_would_have_logged_a_kl() -> None:
-    assert settings_of_rows([{"loss": 0.1}]) == {}  # no GRPO trainer
-    assert settings_of_rows([{"frac_reward_zero_std": 0.0}])["beta"] == 0.0
-    assert "beta" not in settings_of_rows([{"frac_reward_zero_std": 0.0, "kl": 0.1}])
-    assert settings_of_rows([{"frac_reward_zero_std": 0.0, "sampling/sampling_logp_difference/mean": 0.01}])[
-        "dtype"
-    ] == ("bfloat16")
+    assert settings_of_row({"loss": 0.1}) == {}  # no GRPO trainer
+    assert settings_of_row({"frac_reward_zero_std": 0.0})["beta"] == 0.0
+    assert "beta" not in settings_of_row({"frac_reward_zero_std": 0.0, "kl": 0.1})
+    of_vllm: Cells = {"frac_reward_zero_std": 0.0, "sampling/sampling_logp_difference/mean": 0.01}
+    assert settings_of_row(of_vllm)["dtype"] == "bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +131,7 @@ def test_rows_say_that_beta_is_zero_only_where_trl_would_have_logged_a_kl() -> N
     ],
 )
 def test_one_reward_function_that_counts_once_is_the_reward(rewards: dict[str, float], reshaped: bool | None) -> None:
-    assert settings_of_rows([{"frac_reward_zero_std": 0.0, **rewards}]).get("reshaped") is reshaped
+    assert settings_of_row({"frac_reward_zero_std": 0.0, **rewards}).get("reshaped") is reshaped
 
 
 def test_arguments_become_settings() -> None:
