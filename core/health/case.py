@@ -7,7 +7,7 @@ can say 1e300, and sums of squares of that overflow in every rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -282,9 +282,14 @@ class Case:
         return cast(Answer, self._answers[question])
 
     @property
+    def steps(self) -> Sequence[Row]:
+        """The rows of training steps."""
+        return self.once(_steps)
+
+    @property
     def begins_later(self) -> bool:
         """Whether the log begins after the run's first steps: what happened there is not in it."""
-        rows = steps_of(self.rows)
+        rows = self.steps
         first = (rows[0]["step"] or 0) if rows else 0
         return self.excerpt or first > (FIRST_STEPS * self.averaged_over if len(rows) > 1 else MEAN_OF_MANY)
 
@@ -294,9 +299,13 @@ class Case:
         return self.once(_stage_rows)
 
 
+def _steps(case: Case) -> list[Row]:
+    return steps_of(case.rows)
+
+
 def _stage_rows(case: Case) -> list[Row]:
     stage = case.settings.stage
-    return [row for row in steps_of(case.rows) if stage is None or row.get("stage") in (None, stage)]
+    return [row for row in case.steps if stage is None or row.get("stage") in (None, stage)]
 
 
 def case_of(spec: RunSpec, rows: StepTable, samples: tuple[Sample, ...] = ()) -> Case:
@@ -313,7 +322,7 @@ def case_of(spec: RunSpec, rows: StepTable, samples: tuple[Sample, ...] = ()) ->
 
 def bounded(case: Case) -> Case:
     """The case with every number of HUGE or more as None (recorded, and no number); the same case where none is."""
-    if not huge(case):
+    if not case.once(huge):
         return case
     return replace(
         case, rows=[_row(row) for row in case.rows], samples=tuple(_sample(sample) for sample in case.samples)
@@ -322,7 +331,9 @@ def bounded(case: Case) -> Case:
 
 def huge(case: Case) -> int:
     """How many numbers of the case are of HUGE or more; steps are not asked."""
-    cells = sum(_is_huge(value) for row in case.rows for name, value in row.items() if name != "step")
+    cells = sum(
+        value is not None and abs(value) >= HUGE and name != "step" for row in case.rows for name, value in row.items()
+    )
     return cells + sum(_is_huge(value) for sample in case.samples for value in (sample.reward, sample.advantage))
 
 

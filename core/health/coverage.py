@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from statistics import median
 
 from core.health.case import Case
-from core.health.finding import steps_of
 from core.health.statistics import series, trend
 from core.health.steps import values_of
 
@@ -125,7 +124,7 @@ class Coverage:
 
 def coverage(case: Case, rules: Sequence[str]) -> Coverage:
     """What of the case these rules could look at; a rule without a row in NEEDS counts as run."""
-    rows = steps_of(case.rows)
+    rows = case.steps
     present = {name for row in case.rows for name in row} - {"step"}
     known = {
         f"settings.{name}"
@@ -170,7 +169,7 @@ def _is_there(name: str, has: set[str]) -> bool:
 
 def _open(case: Case, unanswered: Sequence[str]) -> list[str]:
     """What is not known of the run, in words; nothing where its silence says something."""
-    rows = len(steps_of(case.rows))
+    rows = len(case.steps)
     steps = rows * case.averaged_over
     said = []
     if is_excerpt(case):
@@ -196,14 +195,14 @@ def _unusual(case: Case) -> list[str]:
 
 def is_excerpt(case: Case) -> bool:
     """Whether the case is too short to show that a reward stands still."""
-    rows = len(steps_of(case.rows))
+    rows = len(case.steps)
     return rows < ROWS or rows * case.averaged_over < STEPS
 
 
 def learned(case: Case) -> bool:
     """Whether the reward rose, in training or on held-out prompts, by more than noise."""
     for column in ("reward/mean", "eval/reward"):
-        line = trend(series(steps_of(case.rows), column))
+        line = trend(series(case.steps, column))
         if line is not None and line.z > LEARNED:
             return True
     held_out = series(case.rows, "eval/reward")

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from core import plugins
 from core.health.case import Case, bounded
-from core.health.finding import CONFIDENCES, SEVERITIES, Finding, Row, steps_of
+from core.health.finding import CONFIDENCES, SEVERITIES, Finding, Row
 from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
 from core.health.rules.advantage_size import impossible_advantage, odd_advantages, small_advantage
 from core.health.rules.dead_run import dead_run, paid_otherwise
@@ -77,12 +77,12 @@ RULES: Mapping[str, Rule] = {
     "rate-zero": rate_zero,
     "learning-rate": learning_rate,
     "dead-run": dead_run,
-    "policy-collapse": policy_collapse,
+    "policy-collapse": lambda case: case.once(policy_collapse),
     "level-break": lambda case: (
         level_break(case)
         or (
             ()
-            if policy_collapse(case) or paid_otherwise(case)
+            if case.once(policy_collapse) or paid_otherwise(case)
             else fell_in_few(case) or valid_fell_in_few(case) or fell_all_along(case) or _list_of(random_policy(case))
         )
     ),
@@ -192,7 +192,7 @@ def facts(case: Case) -> dict[str, float]:
     invalid ones; all-invalid steps that skipped their update, and those of them that were sound on the next step
     (healed).
     """
-    rows = steps_of(case.rows)
+    rows = case.steps
     if not rows:
         return {}
     last = rows[-1]["step"] or 0

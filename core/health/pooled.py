@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 from core.health.case import Case, bounded
 from core.health.examine import Rule, asked, examine, importance, ranked
-from core.health.finding import Finding, Row, all_invalid, steps_of
+from core.health.finding import Finding, Row, all_invalid
 from core.health.rules.first_update import collapse_at_first_updates
 from core.health.rules.rollout_mode import agrees, contrast_of, fisher_p, is_tied, pairs, rollout_finding, ruled_out
 
@@ -77,7 +77,7 @@ def _rollout_mode(cases: Sequence[Case]) -> Finding | None:
 
 
 def _sampler_agrees(case: Case) -> bool:
-    return bool(agrees(case, filter(all_invalid, steps_of(case.rows))))
+    return bool(agrees(case, filter(all_invalid, case.steps)))
 
 
 def _once_each(followed: Sequence[tuple[Row, Row]]) -> list[tuple[Row, Row]]:

@@ -44,7 +44,7 @@ def number(row: Row, metric: str) -> float | None:
 
 def values_of(rows: Sequence[Row], metric: str) -> list[float]:
     """The numbers of a column, where rows have one."""
-    return [value for row in rows if (value := number(row, metric)) is not None]
+    return [value for row in rows if (value := row.get(metric)) is not None and math.isfinite(value)]
 
 
 def ends_of(rows: Sequence[Row], metric: str, *, least: int) -> tuple[list[float], list[float]]:
@@ -157,8 +157,8 @@ def onset(table: StepTable, metric: str, beyond: Beyond, *, start: str | None = 
     step 1 that has the same meaning; it is taken where it is there, being of more completions.
     """
     before, after = parted(table)
-    known = [value for row in before if (value := number(row, start or metric)) is not None][:1] if start else []
-    known = known or [value for row in before if (value := number(row, metric)) is not None]
+    known = values_of(before, start or metric)[:1] if start else []
+    known = known or values_of(before, metric)
     points = [(count, row, value) for count, row in after if (value := number(row, metric)) is not None]
     if not known or len(points) < HOLD:
         return None

@@ -278,7 +278,7 @@ def _run_json(reading: Reading) -> dict[str, Any]:
 
 def _bounded(reading: Reading) -> Reading:
     """The reading without numbers that no training computes in, and a note on them."""
-    if not (count := huge(reading.case)):
+    if not (count := reading.case.once(huge)):
         return reading
     note = f"{count} numbers are of {HUGE:g} or more: no training computes in such, each counts as no number"
     return replace(reading, case=bounded(reading.case), notes=(*reading.notes, note))

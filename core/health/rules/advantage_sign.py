@@ -12,12 +12,12 @@ from statistics import fmean, pstdev, stdev
 from core.algorithms.names import SCALES, BaselineTraits, ScaleTraits, scopes
 from core.config import AdvantageSpec
 from core.health.case import Case, Sample, Settings
-from core.health.finding import Decider, Finding, Row, RuledOut, Severity, steps_of
+from core.health.finding import Decider, Finding, Row, RuledOut, Severity
 from core.health.rules.breaks import breaks
 from core.health.rules.integrity import rank_correlation, worst_integrity
 from core.health.rules.learning_rate import too_large
 from core.health.statistics import chance_beyond, series, trend
-from core.health.steps import acted, number
+from core.health.steps import acted, number, values_of
 
 SAME = 1e-6  # of an advantage, and of a reward: what float32 leaves of their difference
 TINY = 0.01  # an advantage that rounding over a tiny deviation can give: rounding-as-signal is about those
@@ -441,7 +441,7 @@ def _mirrored(case: Case) -> Sequence[Finding]:
     steps = case.stage_rows[:FIRST]
     if start is None or (start.get("step") or 0) > 0 or not steps:
         return ()
-    if any(acted(row) for row in steps_of(case.rows) if (row["step"] or 0) < (steps[0]["step"] or 0)):
+    if any(acted(row) for row in case.steps if (row["step"] or 0) < (steps[0]["step"] or 0)):
         return ()
     pair = _reward_pair(start, steps)
     if pair is None or not pair.mirrored:
@@ -476,11 +476,11 @@ def _falling(case: Case) -> Sequence[Finding]:
     dtype, limit = case.settings.dtype, case.guards.max_logprob_gap
     if len(rows) < 4 * LEAST or worst_integrity(case.rows, dtype=dtype, override=limit) or case.once(too_large):
         return ()
-    if breaks(case) or _rises([value for _, value in series(case.rows, "eval/reward")]):
+    if case.once(breaks) or _rises([value for _, value in series(case.rows, "eval/reward")]):
         return ()
     points = [(row["step"] or 0.0, number(row, "reward/mean") or 0.0) for row in rows]
     line = trend(points)
-    spread = fmean([value for row in rows if (value := number(row, "reward/std")) is not None] or [0.0])
+    spread = fmean(values_of(rows, "reward/std") or [0.0])
     lost = -(line.slope * (points[-1][0] - points[0][0])) if line is not None else 0.0
     kls = [(row["step"] or 0.0, value) for row in rows if (value := number(row, "kl")) is not None]
     away = rank_correlation(*zip(*kls, strict=True)) if len(kls) > LEAST else 0.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from core.health.case import Case
-from core.health.finding import Row, steps_of
+from core.health.finding import Row
 from core.health.guard import Limit, limits
 from core.health.steps import acted, drew, number, values_of
 
@@ -53,16 +53,16 @@ class Break:
         return f"{self.limit.metric} is {self.limit} {on} from step {self.first} on (last value {self.values[-1]:.3g})"
 
 
-def drawn(case: Case) -> list[Row]:
+def drawn(case: Case) -> Sequence[Row]:
     """The steps from the first on that drew completions: a supervised stage before it has nothing to say."""
-    rows = steps_of(case.rows)
+    rows = case.steps
     first = next((index for index, row in enumerate(rows) if drew(row)), 0)
     return rows[first:]
 
 
 def breaks(case: Case) -> list[Break]:
     """The limits that were broken for good after sound steps, the first first; one entry per limit at most."""
-    rows = drawn(case)
+    rows = case.once(drawn)
     found = [one for limit in limits(case.guards) if (one := _break(rows, limit, case.guards.patience)) is not None]
     return sorted(found, key=lambda one: one.first)
 

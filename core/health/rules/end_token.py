@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, RuledOut, sampled, steps_of
+from core.health.finding import Decider, Finding, RuledOut, sampled
 
 FIRST = 3  # steps, and the evaluation before them where it is known
 ALL = 0.99
@@ -44,7 +44,7 @@ def missing_eos(case: Case) -> Sequence[Finding]:
 
     Measured: 10 of 10 planted faults.
     """
-    rows = [row for row in steps_of(case.rows) if sampled(row)]
+    rows = [row for row in case.steps if sampled(row)]
     cut = [share for row in rows if (share := row.get("completions/truncated")) is not None]
     start = [share for row in case.rows if not row.get("step") and (share := row.get("eval/truncated")) is not None]
     first = [*start, *cut[:FIRST]]
@@ -120,9 +120,7 @@ def completion_mask(case: Case) -> Sequence[Finding]:
     Measured: 10 of 10 planted faults. A mask that starts one token late lost exactly 1 token a completion (327 of 343
     in 16 completions).
     """
-    rows = [
-        (int(row["step"] or 0), row.get("policy/tokens"), row.get("policy/tokens_drawn")) for row in steps_of(case.rows)
-    ]
+    rows = [(int(row["step"] or 0), row.get("policy/tokens"), row.get("policy/tokens_drawn")) for row in case.steps]
     known = [(step, counted, drawn) for step, counted, drawn in rows if counted is not None and drawn is not None]
     odd = [step for step in known if abs(step[1] - step[2]) > ROUNDING * max(1.0, step[2])]
     if not odd:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from core.health.case import Case
-from core.health.finding import Finding, Row, RuledOut, steps_of
+from core.health.finding import Finding, Row, RuledOut
 from core.health.rules.rollout_mode import (
     COLUMNS,
     Contrast,
@@ -22,7 +22,7 @@ from core.health.rules.rollout_mode import (
     rollout_finding,
     updated,
 )
-from core.health.steps import number
+from core.health.steps import number, values_of
 
 ONCE = "cache-disabled-by-checkpointing"  # a line that a process prints once: when it first trains
 UNLIKELY = 0.05  # p over prompts: three collapsed ones after three sound ones have 1 / C(6, 3)
@@ -57,12 +57,12 @@ def first_update(case: Case) -> FirstUpdate | None:
     None where sampler and trainer were measured to agree on the collapsed steps, and where nothing speaks for the
     sampler: neither a rate of 0, nor a library's line just then, nor healing of text that repeats itself.
     """
-    rows = steps_of(case.rows)
+    rows = case.steps
     at = next((i for i, row in enumerate(rows) if updated(row)), len(rows))
     if case.averaged_over > 1 or at + 1 >= len(rows) or _apart(rows[at], rows[at + 1]):
         return None
     for metric, sound, collapsed in COLUMNS:
-        before = [value for row in rows[: at + 1] if (value := number(row, metric)) is not None]
+        before = values_of(rows[: at + 1], metric)
         now = number(rows[at + 1], metric)
         if not before or now is None or not all(map(sound, before)) or not collapsed(now):
             continue

@@ -15,7 +15,7 @@ from statistics import fmean, median, stdev
 from core.health.before.advantages import dead_group
 from core.health.case import Case, Sample
 from core.health.dataset import MOST_ALIKE, all_of
-from core.health.finding import Decider, Finding, Row, steps_of
+from core.health.finding import Decider, Finding, Row
 from core.health.rules.reward_parts import component_conflict
 from core.health.rules.rollout_mode import tied_to_updates
 from core.health.statistics import chance_above, shown_p
@@ -432,7 +432,7 @@ def _of_stage(case: Case) -> list[Sample]:
 
 def _without_entropy(rows: Sequence[Row]) -> dict[str, float]:
     """The entropy at the start and in the last third, where it is less than a tenth: completions then hardly differ."""
-    values = [value for row in rows if (value := number(row, "entropy")) is not None]
+    values = values_of(rows, "entropy")
     if len(values) < ENOUGH:
         return {}
     start, now = fmean(values[:START]), median(values[-(len(values) // 3) :])
@@ -511,14 +511,14 @@ def small_groups(case: Case) -> Sequence[Finding]:
     447 updates at learning rates of 1e-4 and 3e-4, and 20 after 406 at 1e-3, where K=8 had 1 after 446.
     """
     k = case.settings.num_generations
-    if k is None or not 2 <= k <= TOO_FEW or not steps_of(case.rows) or not _is_z_score(case):
+    if k is None or not 2 <= k <= TOO_FEW or not case.steps or not _is_z_score(case):
         return ()
     ddof, seen = case.settings.ddof, _largest(case)
     # The size of both advantages of a pair, for each standard deviation that may have been meant.
     sizes = [math.sqrt((k - correction) / k) for correction in ((0, 1) if ddof is None else (ddof,))]
     if k == 2 and seen is not None and not any(0.95 * size < seen < 1.05 * size for size in sizes):
         return ()  # the settings do not tell all: these advantages were made in another way
-    dead = [float(share) for row in steps_of(case.rows) if (share := row.get("groups/dead")) is not None]
+    dead = [float(share) for row in case.steps if (share := row.get("groups/dead")) is not None]
     evidence: dict[str, float | str] = {"num_generations": k, "dead_at_pass_rate_half": 0.5 ** (k - 1)}
     evidence |= {"ddof": ddof} if ddof is not None else {}
     evidence |= {"dead": sum(dead) / len(dead)} if dead else {}
@@ -559,7 +559,7 @@ def _is_z_score(case: Case) -> bool:
 
 def _largest(case: Case) -> float | None:
     """The largest advantage of the run, None where there is none or it is not known."""
-    rows = steps_of(case.rows)
+    rows = case.steps
     return max((float(size) for row in rows if (size := row.get("advantage/max_abs"))), default=None)
 
 

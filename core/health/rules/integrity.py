@@ -263,7 +263,7 @@ def gaps(case: Case) -> list[Seen]:
     """The gaps of a run in order: of its steps, and first of its evaluation before step 1."""
     limit_at = max_gap_of(case.settings.dtype, case.guards.max_logprob_gap)
     found, updates, before = [], 0, 0
-    for row in [*(row for row in case.rows if not row.get("step")), *steps_of(case.rows)]:
+    for row in [*(row for row in case.rows if not row.get("step")), *case.steps]:
         metric, temperature = ("rollout/logprob_gap", "temperature") if row.get("step") else _OF_EVALUATION
         if metric in row:
             value = row[metric]

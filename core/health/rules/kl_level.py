@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 from statistics import fmean, median
 
 from core.health.case import UNFILTERED, Case, sampling_filters
-from core.health.finding import Decider, Finding, RuledOut, steps_of
+from core.health.finding import Decider, Finding, RuledOut
 from core.health.statistics import series, trend
 from core.health.steps import number, reward_gain, spread, values_of
 
@@ -178,7 +178,7 @@ def kl_level(case: Case) -> Sequence[Finding]:
 
 
 def _level(case: Case) -> Level | None:
-    rows = steps_of(case.rows)
+    rows = case.steps
     for column, far, unit in (("kl", 1.0, case.settings.per_factor), ("kl/whole", WHOLE / HIGH, "nats a completion")):
         points = tuple((int(row["step"] or 0), value) for row in rows if (value := number(row, column)) is not None)
         if points:
@@ -192,7 +192,7 @@ def _start(case: Case, level: Level) -> Finding | None:
         return None
     if case.averaged_over > 1:
         return _flat(case, level)
-    rows = steps_of(case.rows)[:FIRST]
+    rows = case.steps[:FIRST]
     fast = max([*values_of(rows, "learning_rate"), case.settings.learning_rate or 0.0]) >= FAST
     first = [value for step, value in level.points if step <= (1 if fast else FIRST)]
     high = HIGH * level.far
@@ -282,7 +282,7 @@ def _flat(case: Case, level: Level) -> Finding | None:
     values = level.values
     if len(values) < FIRST or min(values) < 3 * HIGH * level.far or max(values) > FLAT * min(values):
         return None
-    cut = values_of(steps_of(case.rows), "completions/truncated")
+    cut = values_of(case.steps, "completions/truncated")
     forced = min(values) >= HUGE_KL * level.far and cut and fmean(cut) >= CUT_OFF
     by = f", and {fmean(cut):.0%} of completions are cut off" if forced else ""
     return Finding(
@@ -353,11 +353,11 @@ def _runaway(case: Case, level: Level) -> Finding | None:
         return None
     last = level.last
     early = median(values[: max(1, len(values) // 5)])
-    gain = reward_gain(steps_of(case.rows))
+    gain = reward_gain(case.steps)
     rewards = {} if gain is None else {"reward_early": gain[0], "reward_late": gain[1]}
     before, after = rewards.get("reward_early", 0.0), rewards.get("reward_late", 0.0)
     paid = gain is not None and gain[2]
-    scatter = spread(values_of(steps_of(case.rows), "reward/mean"))
+    scatter = spread(values_of(case.steps, "reward/mean"))
     stood = bool(rewards) and (after <= before or (level.climbs and after - before <= scatter))
     near = stood and min(last) < FAR * level.far
     often, extreme = _often_far(level, early), _extreme(level, early)
@@ -437,7 +437,7 @@ def _fell(case: Case, level: Level, early: float, last: Sequence[float]) -> bool
     """Whether a KL that is a nat away has doubled since the log began, and the reward fell clearly."""
     if median(last) < DOUBLED * early or min(last) < HUGE_KL * level.far:
         return False
-    line = trend(series(steps_of(case.rows), "reward/mean"))
+    line = trend(series(case.steps, "reward/mean"))
     return line is not None and line.z <= -FALLS
 
 

@@ -298,7 +298,7 @@ def _smaller(rate: float, far: KlJump | None) -> float:
 
 def _far_at_once(case: Case) -> Finding | None:
     """A warning where the updates of one rollout throw the policy far from the one that the ratio is over."""
-    values = values_of(steps_of(case.rows), "policy/kl_old")
+    values = values_of(case.steps, "policy/kl_old")
     sustained = len(values) >= HEALED and median(values) >= EACH
     thrown = [value for value in values if value >= THROWN]
     if not sustained and len(thrown) <= SELDOM * len(values):
@@ -364,7 +364,7 @@ def _too_small(case: Case) -> Finding | None:
     if rate < FULL_RATE * aim:
         return None  # still in its warm-up
     moved *= case.averaged_over
-    kls = [value for row in steps if (value := number(row, "kl")) is not None]
+    kls = values_of(steps, "kl")
     same = _same_evaluations(case) if max(kls, default=0.0) < MOVED else 0
     zero = not any(kls)  # of which core.health.rules.zero_kl says more
     elsewhere = any(course.changed for course in courses(case)) or (zero and rate >= MOVES) or case.settings.beta == 0

@@ -62,7 +62,7 @@ def level_break(case: Case) -> Sequence[Finding]:
     Do: compare the prompts and samples of the steps just before and just after.
     """
     fall = next((drop for metric in HARMED if (drop := _fall(case, metric)) is not None), None)
-    if fall is None or sampler_at_fault(case) or case.once(too_large) or policy_collapse(case):
+    if fall is None or sampler_at_fault(case) or case.once(too_large) or case.once(policy_collapse):
         return ()
     kl, with_it = _jump(fall), _changed(fall)
     unknown = not values_of([*fall.before[-WINDOW:], *fall.since[:WINDOW]], "kl")

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from core.health.case import Case
-from core.health.finding import Finding, Row, Severity, steps_of
+from core.health.finding import Finding, Row, Severity
 from core.health.statistics import series
-from core.health.steps import acted, number
+from core.health.steps import acted, number, values_of
 
 ENOUGH = 20  # steps with a gradient
 # What no update may give. Rewards are not here: those of a step may all be missing.
@@ -70,7 +70,7 @@ def numerical(case: Case) -> Sequence[Finding]:
 
 def not_finite(case: Case) -> Finding | None:
     """Recorded and no number: an error where it lasts or ends the run, a warning for single steps that did no harm."""
-    rows = steps_of(case.rows)
+    rows = case.steps
     watched = _measured(rows)
     bad = [(row, names) for row in rows if (names := [n for n in watched if n in row and number(row, n) is None])]
     if not bad:
@@ -110,7 +110,7 @@ def _severity(case: Case, rows: Sequence[Row], bad: Sequence[Bad], scaler: bool)
     places = [place for place, row in enumerate(rows) if id(row) in lost]
     in_a_row = any(c - a == 2 for a, c in zip(places, places[2:], strict=False))
     before, since = (
-        [value for row in part if (value := number(row, "reward/mean")) is not None]
+        values_of(part, "reward/mean")
         for part in (rows[max(0, places[0] - LEVEL) : places[0]], rows[places[-1] + 1 :][:LEVEL])
     )
     fell = bool(before and since) and median(since) < 0.5 * median(before)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, RuledOut, steps_of
+from core.health.finding import Decider, Finding, RuledOut
 from core.health.statistics import Trend, chance_above, series, shown_p, trend
 
 ENOUGH = 20  # steps
@@ -32,7 +32,7 @@ def consistency(case: Case) -> Sequence[Finding]:
     Do: look at `grad_share/consistency`: a share under a hundredth is a term that can be left out; else a larger
     weight.
     """
-    points = series(steps_of(case.rows), "consistency/loss")
+    points = series(case.steps, "consistency/loss")
     if len(points) < ENOUGH or (line := trend(points)) is None:
         return ()
     third = len(points) // 3
@@ -92,7 +92,7 @@ def supervised_flat(case: Case) -> Sequence[Finding]:
     Do: look at `grad_share/supervised` first. More supervised steps before GRPO show whether the answers can be learned
     at all; a smaller batch only adds noise.
     """
-    points = series(steps_of(case.rows), "supervised/loss")
+    points = series(case.steps, "supervised/loss")
     if len(points) < ENOUGH or (line := trend(points)) is None:
         return ()
     span = points[-1][0] - points[0][0]

@@ -94,13 +94,13 @@ def unsound_start(case: Case) -> Sequence[Finding]:
     `max_completion_length`, the validity check itself.
     """
     bad = [(limit, values) for limit in limits(case.guards) if (values := _never_sound(case, limit))]
-    valid = [value for row in drawn(case) if (value := number(row, "completions/valid")) is not None]
+    valid = values_of(case.once(drawn), "completions/valid")
     if not bad or (valid and fmean(valid) >= SOUND) or missing_eos(case):
         return ()
     limit, values = bad[0]
     some = limit.metric == "completions/valid" and fmean(valid) >= NOTHING * limit.value
     useless = bool(valid) and limit.metric in ("completions/valid", "completions/truncated") and not some
-    share, first = fmean(map(limit.broken, values)), int(drawn(case)[0].get("step") or 0)
+    share, first = fmean(map(limit.broken, values)), int(case.once(drawn)[0].get("step") or 0)
     sure: Confidence = "strong" if limit.metric == "completions/valid" and not some else "moderate"
     trained = _BEFORE if case.begins_later else ": training did not do it"
     otherwise = f", or the task is too hard ({fmean(valid):.1%} are valid)" if some else ", and it may be meant"
@@ -131,7 +131,7 @@ _BEFORE = " in this log, which does not begin with the run: what came before is 
 
 def _never_sound(case: Case, limit: Limit) -> list[float]:
     """The column where it is beyond the limit from the first step on, for most of all steps and of the last third."""
-    values = [value for row in drawn(case) if (value := number(row, limit.metric)) is not None]
+    values = values_of(case.once(drawn), limit.metric)
     broken = list(map(limit.broken, values))
     patience = case.guards.patience
     if len(values) < patience or not all(broken[:patience]):
@@ -231,7 +231,7 @@ def policy_collapse(case: Case) -> Sequence[Finding]:
         return ()
     collapses = [
         (break_, harm, moved)
-        for break_ in breaks(case)
+        for break_ in case.once(breaks)
         if (moved := _updates_before(break_))
         for harm in (harmed(break_),)
     ]
@@ -380,7 +380,7 @@ def _kind(case: Case, break_: Break) -> Named:
     """The kind, what to say of it, what to change and what to expect then."""
     if (of_the_rate := _of_the_rate(case, break_)) is not None:
         return of_the_rate
-    rows = drawn(case)
+    rows = case.once(drawn)
     onsets = [(left.step, index) for index, kind in enumerate(KINDS) if (left := onset(rows, kind.metric, kind.beyond))]
     if before := [each for each in onsets if each[0] <= break_.first]:
         step, index = min(before)

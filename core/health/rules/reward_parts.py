@@ -44,7 +44,8 @@ _OF_PAIRS = ("chosen", "rejected", "margins", "margin", "accuracies")  # what DP
 
 def parts_of(rows: Sequence[Row]) -> list[str]:
     """The parts' columns that have a number, in the alphabet's order; those of chosen and rejected answers are none."""
-    names = sorted({name for row in rows for name in row if name.startswith(PREFIX) and number(row, name) is not None})
+    columns = sorted(name for name in set[str]().union(*rows) if name.startswith(PREFIX))
+    names = [name for name in columns if any(number(row, name) is not None for row in rows)]
     stems = {name.removesuffix("chosen") for name in names if name.endswith("chosen")}
     pairs = {f"{stem}{kind}" for stem in stems for kind in _OF_PAIRS if f"{stem}rejected" in names}
     return [name for name in names if name not in pairs]

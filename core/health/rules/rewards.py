@@ -246,7 +246,7 @@ def lost_rewards(case: Case) -> Sequence[Finding]:
     Do: call the reward functions on the completions of such a step and make each return a finite number: one NaN in a
     group makes the advantages of the whole group NaN.
     """
-    rows = [row for row in steps_of(case.rows) if REWARD in row]
+    rows = [row for row in case.steps if REWARD in row]
     lost = [row for row in rows if _is_lost(row)]
     if not lost:
         return ()

@@ -15,7 +15,7 @@ from statistics import fmean, median
 from core.health.case import Case
 from core.health.finding import Decider, Finding, Row, RuledOut, StepTable, all_invalid, sampled, steps_of
 from core.health.rules.integrity import max_gap_of
-from core.health.steps import acted, number
+from core.health.steps import acted, number, values_of
 
 NEARLY = 0.1  # share of valid completions: below it a few were rescued
 LASTING = 5  # collapsed steps, at least
@@ -45,12 +45,12 @@ def standstill(case: Case) -> Standstill | None:
 
     None where sampler and trainer were measured to agree on the collapsed steps.
     """
-    rows = steps_of(case.rows)
+    rows = case.steps
     at = next((i for i, row in enumerate(rows) if updated(row)), len(rows))
     if case.averaged_over > 1 or at + 1 >= len(rows) or not _moved_nothing(case, rows, at):
         return None
     for metric, sound, collapsed in COLUMNS:
-        before = [value for row in rows[: at + 1] if (value := number(row, metric)) is not None]
+        before = values_of(rows[: at + 1], metric)
         since = [(row, value) for row in rows[at + 1 :] if (value := number(row, metric)) is not None]
         broken = [row for row, value in since if collapsed(value)]
         if not before or not all(map(sound, before)) or len(broken) < max(LASTING, MOST * len(since)):
@@ -177,7 +177,7 @@ def _tied(case: Case) -> tuple[Contrast, Collapsed] | None:
     for collapsed in (all_invalid, nearly_all_invalid):
         c = contrast(case.rows, collapsed)
         if is_tied(c):
-            return None if agrees(case, filter(collapsed, steps_of(case.rows))) else (c, collapsed)
+            return None if agrees(case, filter(collapsed, case.steps)) else (c, collapsed)
     return None
 
 
@@ -328,7 +328,7 @@ def _supported(case: Case, collapsed: Collapsed) -> bool:
 
     What a library says of caches does not: every run with gradient checkpointing prints it, a sound one too.
     """
-    broken = [row for row in steps_of(case.rows) if collapsed(row)]
+    broken = [row for row in case.steps if collapsed(row)]
     return agrees(case, broken) is False or degenerate(case, broken)
 
 
@@ -385,7 +385,7 @@ def _at_rate_zero(case: Case, collapsed: Collapsed) -> dict[str, float]:
     """
     followed = [(before, after) for before, after in pairs(case.rows) if before.get("update") == 1]
     still = [(before, after) for before, after in followed if before.get("learning_rate") == 0.0]
-    steps = steps_of(case.rows)
+    steps = case.steps
     first = next((row for row in steps if row.get("update") == 1), None)
     if not still and case.settings.first_update_lr == 0.0 and steps[0].get("step") == 1:
         still = [pair for pair in followed if pair[0] is first]

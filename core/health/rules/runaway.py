@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import fmean, median
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, Row, Severity, steps_of
+from core.health.finding import Decider, Finding, Row, Severity
 from core.health.rules.zero_loss import NONE as NO_LOSS
 from core.health.statistics import chance_above, series, thirds, trend
 from core.health.steps import ends_of, held_out_rose, number, reward_gain, solved, values_of
@@ -77,7 +77,7 @@ def runaway(case: Case) -> Sequence[Finding]:
 
     Do: a smaller learning rate, `max_grad_norm`; look at the first row that left: what else changed there?
     """
-    rows = steps_of(case.rows)
+    rows = case.steps
     findings = (_entropy(rows) or _one_answer(case), _gradient(case.stage_rows) or _loss(case))
     return [finding for finding in findings if finding is not None]
 

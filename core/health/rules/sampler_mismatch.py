@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, RuledOut, steps_of
+from core.health.finding import Decider, Finding, RuledOut
 from core.health.steps import number, values_of
 
 # column -> (limit of a warning, limit of an error, whether more is worse). Sound engines in bf16: mean |difference| of
@@ -66,7 +66,7 @@ def sampler_mismatch(case: Case) -> Sequence[Finding]:
     Do: score the engine's own completions with the trainer before the first update; sync weights, use one dtype for
     both (fp16 or fp32 where bf16 is too coarse), replay the expert routing of a mixture of experts.
     """
-    rows = steps_of(case.rows)
+    rows = case.steps
     warnings, errors = dict[str, float](), dict[str, float]()
     first_row = False
     for column, (mild, grave, more) in LIMITS.items():

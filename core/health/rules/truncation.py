@@ -13,13 +13,13 @@ from itertools import groupby, pairwise
 from statistics import fmean
 
 from core.health.case import Case
-from core.health.finding import Decider, Finding, Row, RuledOut, steps_of
+from core.health.finding import Decider, Finding, Row, RuledOut
 from core.health.rules.end_token import missing_eos
 from core.health.rules.learning_rate import sampler_at_fault, too_large
 from core.health.rules.policy_collapse import policy_collapse, unsound_start
 from core.health.rules.rewards import Gap, gap
 from core.health.statistics import thirds, trend
-from core.health.steps import number, parted
+from core.health.steps import number, parted, values_of
 
 SHARE = 0.3  # of a stage's completions
 FEWEST = 3  # steps: fewer are said with less confidence
@@ -156,7 +156,7 @@ def truncation(case: Case) -> Sequence[Finding]:
 
 def _stages(case: Case) -> Iterator[_Stage]:
     """The stages whose steps drew completions, each with its rows that tell how many were cut off."""
-    rows, known = steps_of(case.rows), case.settings
+    rows, known = case.steps, case.settings
     drawn = [0.0, *(number(row, "completions") for row in rows)]
     made = [None if before is None or now is None else now - before for before, now in pairwise(drawn)]
     by_settings = (known.num_generations or 0) * (known.prompts_per_step or 0) * case.averaged_over
@@ -182,7 +182,7 @@ def _share_of(row: Row, limit: int | None) -> float | None:
 def _near_the_limit(case: Case) -> Finding | None:
     """A warning where nothing counts them, and the mean length is nearly the limit."""
     limit = case.settings.max_completion_length
-    lengths = [value for row in case.stage_rows if (value := number(row, "completions/length")) is not None]
+    lengths = values_of(case.stage_rows, "completions/length")
     if not lengths or limit is None:
         return None
     last = lengths[-max(1, len(lengths) // 3) :]
@@ -243,7 +243,7 @@ def _something_broke(case: Case) -> bool:
     first = [share for row in before if (share := number(row, "completions/truncated")) is not None]
     if not first or fmean(first) >= SHARE:
         return False
-    broke = any(finding.id in _BROKE and not _is_of_the_same(finding) for finding in policy_collapse(case))
+    broke = any(finding.id in _BROKE and not _is_of_the_same(finding) for finding in case.once(policy_collapse))
     return broke or sampler_at_fault(case) or case.once(too_large) is not None
 
 
@@ -303,7 +303,7 @@ def _finding(case: Case, stage: _Stage, *, alone: bool) -> Finding:
 
 def _same_said(case: Case) -> tuple[RuledOut, ...]:
     """`unsound-start` and `limit-broken` where they say the same: nearly all are cut off, and no harm is known."""
-    same = {finding.id for finding in (*unsound_start(case), *policy_collapse(case)) if _is_of_the_same(finding)}
+    same = {finding.id for finding in (*unsound_start(case), *case.once(policy_collapse)) if _is_of_the_same(finding)}
     return tuple(RuledOut(id=id_, why="that nearly all are cut off is all it says") for id_ in sorted(same))
 
 

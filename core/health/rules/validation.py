@@ -10,7 +10,7 @@ from statistics import fmean, pstdev
 from typing import Final
 
 from core.health.case import Case
-from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, StepTable, steps_of
+from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, StepTable
 from core.health.rules.gains import Evaluation, evaluations
 from core.health.rules.learning_rate import sampler_at_fault
 from core.health.statistics import chance_above, series, shown_p, thirds, trend
@@ -34,7 +34,7 @@ def no_validation(case: Case) -> Sequence[Finding]:
 
     Do: keep prompts apart from training and evaluate on them every so many steps (`evaluation.eval_steps`).
     """
-    rows = steps_of(case.rows)
+    rows = case.steps
     steps = len(rows) * case.averaged_over
     if steps <= LONG_RUN or any(name.startswith("eval/") for row in case.rows for name in row):
         return ()
@@ -455,7 +455,7 @@ def leakage(case: Case) -> Sequence[Finding]:
 
     Measured: 10 of 10 planted faults.
     """
-    shares = [(row, share) for row in steps_of(case.rows) if (share := row.get("groups/held_out")) is not None]
+    shares = [(row, share) for row in case.steps if (share := row.get("groups/held_out")) is not None]
     evidence: dict[str, float | str | Sequence[str]] = {}
     if shares:
         share, hit = sum(share for _, share in shares) / len(shares), [row for row, share in shares if share > 0]
