@@ -53,6 +53,7 @@ _OTHER_PARTS = frozenset({
     "margins", "accuracies",
 })  # fmt: skip
 _LONGEST = 255  # characters of a name
+_YOUNG = 50_000  # objects between two searches for cycles; 700 by default
 
 # The most specific first: the first that knows a source reads it. A table or a log may be anybody's, so readers that
 # packages add are asked before those two.
@@ -81,7 +82,7 @@ def open_source(source: Source) -> Reading:
     source = replace(source, columns=columns_of(source.columns, source.mapped_by))
     with _as_file(source) as named:
         place = _only_log(named)
-        with _no_collecting():
+        with _seldom_collecting():
             reading = _reader_of(place).read(place)
     if place.path is not None and not place.path.exists():  # it was a stream, and its file is gone
         reading = _renamed(reading, str(place.path), _called(source))
@@ -132,15 +133,17 @@ def _has_a_value_function(rows: StepTable) -> bool:
 
 
 @contextmanager
-def _no_collecting() -> Iterator[None]:
-    """No search for cycles meanwhile: a log's rows are none, and it would go through them again and again."""
-    collects = gc.isenabled()
-    gc.disable()
+def _seldom_collecting() -> Iterator[None]:
+    """Fewer searches for cycles meanwhile: a log's rows are none, and would be gone through again and again."""
+    before = gc.get_threshold()
+    if not 0 < before[0] < _YOUNG:  # off, or another thread reads a log
+        yield
+        return
+    gc.set_threshold(_YOUNG, *before[1:])
     try:
         yield
     finally:
-        if collects:
-            gc.enable()
+        gc.set_threshold(*before)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import os
@@ -39,6 +40,22 @@ def test_each_format_goes_to_its_reader(tmp_path: Path) -> None:
     assert open_source(asked(TRL / "healthy.json")).kind == "trainer-state"
     assert open_source(asked(tmp_path / "run.log")).kind == "console"
     assert open_source(asked(tmp_path / "run.csv")).kind == "csv"
+
+
+def test_cycles_are_searched_for_behind_a_log_as_before_it(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(LINES)
+    (tmp_path / "bad.csv").write_text("step,loss\n1,0.5,3\n")
+    usual = gc.get_threshold()
+    try:
+        for threshold in ((700, 10, 10), (0, 10, 10), (100_000, 10, 10)):
+            gc.set_threshold(*threshold)
+            open_source(asked(tmp_path / "run.log"))
+            assert gc.get_threshold() == threshold
+            with pytest.raises(SpecError):
+                open_source(asked(tmp_path / "bad.csv"))
+            assert gc.get_threshold() == threshold
+    finally:
+        gc.set_threshold(*usual)
 
 
 def test_a_folder_stands_for_the_one_log_in_it(tmp_path: Path) -> None:

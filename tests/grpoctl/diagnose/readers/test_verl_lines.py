@@ -47,7 +47,6 @@ def after_many(*lines: str) -> list[dict[str, float | None] | None]:
         (usual(8).replace("actor/kl", "actor/grad_norm:0.5 - actor/kl"), {"actor/grad_norm": 0.5}),
         (usual(8).replace("step:8 - ", "step:8 - actor/grad_norm:0.5 - "), {"actor/grad_norm": 0.5}),
         (usual(8).replace(" - perf/mfu:0.4", ""), {}),
-        (usual(8).replace("perf/mfu:0.4", "actor/grad_norm:0.5"), {}),  # as many parts: read from the next change on
         (usual(8).replace("gen:3.5", "gen:3.5 s"), {}),
         (usual(8).replace("0.5 -", "np.float64(0.5) -"), {}),
         (usual(8).replace("1.0 -", "np.float32(1.0) -"), {}),
@@ -65,6 +64,29 @@ def test_parts_in_another_order_and_fewer() -> None:
     ]
     assert after_many("step:3 - actor/entropy:0.5", "no line of verl, step: 3") == [
         {"step": 3, "actor/entropy": 0.5},
+        None,
+    ]
+
+
+def test_a_metric_in_another_parts_place_behind_the_last_is_found_some_lines_later() -> None:
+    other = [usual(step).replace("perf/mfu:0.4", "actor/grad_norm:0.5") for step in range(1, MANY + 1)]
+    told = [cells or {} for cells in after_many(*other)]
+    assert told[0] == expected(1)  # as many parts as before: not looked at
+    assert told[-1] == {**expected(MANY), "actor/grad_norm": 0.5}
+
+
+def test_a_part_whose_value_has_a_colon_is_called_by_what_stands_before_it() -> None:
+    first, second = after_many(
+        usual(8).replace("gen:3.5", "gen:12:30"), usual(9).replace("actor/entropy:", "actor/entropy:x:")
+    )
+    assert first == expected(8)
+    assert second == {"step": 9, "actor/kl_loss": 9 / 16}  # of `actor/entropy:x` nothing is known
+
+
+def test_two_lines_in_one_and_a_step_without_end() -> None:
+    line = "step:1 - actor/lr:0.000 - actor/kl_loss:0.5"
+    assert after_many(f"{line}(TaskRunner pid=1) {line}", f"step:{'1' * 400} - actor/kl_loss:0.5") == [
+        {"step": 1, "actor/kl_loss": 0.5},
         None,
     ]
 
@@ -93,6 +115,8 @@ def test_numpys_numbers_and_rates_of_too_few_decimals() -> None:
     assert verl.cells_of("step:8 - actor/entropy:1.0 - actor/lr:0.5 - actor/kl_loss:np.float64(0.25)") == {
         "step": 8, "actor/entropy": 1.0, "actor/lr": 0.5, "actor/kl_loss": 0.25
     }  # fmt: skip
+    cut_off = verl.cells_of("step:9 - actor/entropy:np.float64(1 - actor/lr:0.5 - actor/kl_loss:0.5")
+    assert cut_off == {"step": 9, "actor/entropy": None, "actor/lr": 0.5, "actor/kl_loss": 0.5}
     assert unknown == set()
 
 
