@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -876,14 +877,22 @@ def _numbers_of(logged: Mapping[str, Any]) -> Cells:
     return cells
 
 
+def _plain_value(text: str) -> Any:
+    """What numbers and plain texts in Python's spelling are, read as JSON in a fraction of the time.
+
+    Raises ValueError for any other spelling.
+    """
+    if "\\" in text or ("'" in text and '"' in text):
+        raise ValueError("quotes in quotes")
+    return json.loads(text.replace("'", '"'))
+
+
 def _value(text: str) -> dict[str, Any] | None:
     """The dictionary that the text is; None for anything else."""
     finite = _NO_NUMBER.sub("'nan'", unwrapped(text, "''"))
-    try:
-        value = ast.literal_eval(finite)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # TypeError: {{}}, a set of a dictionary
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
+    value = None
+    for read, spelled in ((_plain_value, finite), (ast.literal_eval, finite), (json.loads, text)):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # TypeError: {{}}
+            value = read(spelled)
+            break
     return value if isinstance(value, dict) and all(isinstance(name, str) for name in value) else None

@@ -291,3 +291,23 @@ def test_how_often_something_was_so_is_no_value_of_it() -> None:
     assert [entry for entry in entries if entry.cells] == []
     told, _ = parse("| reward=0.5 | kl=0.1 |")
     assert cells(told) == [{"reward": 0.5, "kl": 0.1}]
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        "0.25", "'0.25'", '"0.25"', "2.5e-1", ".25", "+0.25", "np.float64(0.25)", "0.25, 'done': True",
+        "0.25, 'done': true", "0.25, 'said': \"it's\"", "0.25, 'said': 'a \"quote\"'",
+        "0.25, 'said': '\", \"reward\": \"'", r"0.25, 'said': 'it\'s'", "0.5, 'reward': 0.25", "0.2_5",
+    ],
+)  # fmt: skip
+def test_a_dictionary_in_pythons_spelling_and_in_jsons(reward: str) -> None:
+    text = f"{{'loss': 0.5, 'reward': {reward}}}"
+    for line in (text, text.replace("'", '"')) if '"' not in text and "True" not in text else (text,):
+        assert cells(parse(line)[0])[0]["reward"] == 0.25
+
+
+@pytest.mark.parametrize("number", ["nan", "NaN", "inf", "-Infinity", "1e999"])
+def test_a_number_that_is_none_in_either_spelling(number: str) -> None:
+    for line in (f"{{'loss': 0.5, 'reward': {number}}}", f'{{"loss": 0.5, "reward": {number}}}'):
+        assert not math.isfinite(cells(parse(line)[0])[0]["reward"] or 0.0)
