@@ -385,6 +385,8 @@ def test_without_a_kl_the_log_may_have_no_norm() -> None:
 @pytest.mark.parametrize(("dead", "expected"), [(0.25, "warning moderate"), (1.0, "")])
 def test_a_live_group_has_a_gradient_whatever_the_loss_is(dead: float, expected: str) -> None:
     assert graded(without_gradient(steps=2, loss=0.0, **{"groups/dead": dead})) == expected
+    of_many = "error certain" if expected else ""  # with a KL that stays 0 no trainer is left that has no norm
+    assert graded(without_gradient(steps=12, loss=0.0, **{"groups/dead": dead})) == of_many
 
 
 def test_a_larger_rate_is_no_help() -> None:
