@@ -21,7 +21,7 @@ from core.text import harmless
 from grpoctl.diagnose.readers.attempts import BEGINS_AGAIN, PLACED, newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import LineParser
-from grpoctl.diagnose.readers.course_of_lines import in_order, oldest_first, told_once, with_more_of
+from grpoctl.diagnose.readers.course_of_lines import in_order, oldest_first, runs_of_tables, told_once, with_more_of
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import Heads
 from grpoctl.diagnose.readers.logged import (
@@ -51,6 +51,7 @@ _MANY_MORE = 10  # times as many rows with rewards in another form: those of thi
 _ENDS = 2  # rows of a table
 _OF_THE_ATTEMPT = "settings are those that the log states before the attempt that is judged, or first"
 _OF_THE_FIRST = "settings are those that the log states first: --set what the attempt that is judged changed"
+_TAKEN = "taken for evaluations: {} (percentages by step, where nothing of training stands)"
 _OF_NONE = 0.1  # of a file's dictionaries at most name no run, where the others do
 _LONGEST_NAME = 40  # characters that an error shows
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
@@ -169,6 +170,8 @@ class _Console:
             distinct, attempts = _newest(distinct, source, total)
         again = any(note.startswith(BEGINS_AGAIN) for note in attempts)
         settings, arguments, whose = _settings(log, form, distinct, averaged) if again else _settings_of_one(log)
+        if form == "table" and runs and not log.parser.runs:  # in a section each
+            settings = log.heads.of_section(run or runs[0], runs)
         notes += attempts + whose
         rows = numbered(distinct, mapped=source.columns)
         if not rows.entries:
@@ -180,6 +183,8 @@ class _Console:
         lost_columns = sorted(name for name in log.parser.unknown if not runs or name.lower() not in RUNS)
         if lost_columns:
             more.append(_left_out(lost_columns))
+        if form == "table" and log.parser.taken:
+            more.append(_TAKEN.format(_some(list(log.parser.taken))))
         if (hints := _hints(log, source)) is not None:
             more.append(hints)
         if _are_parts(distinct):
@@ -263,7 +268,8 @@ def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
         for entry in parser.feed(line):
             kept[entry.form].add(entry)
             is_read = True
-            is_row = is_row or entry.form != "pairs"
+            ended = entry.form == "table" and entry.line < line.number  # by this line
+            is_row = is_row or (entry.form != "pairs" and not ended)
         if not is_row:
             heads.look(line, before_metrics=parser.first_line is None, is_read=is_read)
         if not is_read:
@@ -283,10 +289,12 @@ def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
 def _of_run(log: _Log, form: Form, asked: str | None) -> tuple[list[Logged], list[str], list[str]]:
     """The rows of a run, by default the first, the names of all, and a note on rows of none; all and [] of one run.
 
-    Of tables the parser has chosen already. Several runs of dictionaries: nearly all name theirs and its step, and
-    those of several are of one step.
+    Of tables the parser has chosen already, but for those that stand in sections of a text. Several runs of
+    dictionaries: nearly all name theirs and its step, and those of several are of one step.
     """
     logged = log.logged[form]
+    if form == "table" and not log.parser.runs and (sections := runs_of_tables(logged)):
+        return sections[asked or next(iter(sections))], list(sections), []
     if form != "dictionary":
         return logged, log.parser.runs, []
     steps: dict[str, list[int]] = {}
@@ -441,8 +449,11 @@ def _are_parts(entries: Sequence[Logged]) -> bool:
 
 
 def _left_out(columns: Sequence[str]) -> str:
-    shown = ", ".join(columns[:6]) + (f" and {len(columns) - 6} more" if len(columns) > 6 else "")
-    return f"columns left out, for no rule reads them: {shown}"
+    return f"columns left out, for no rule reads them: {_some(columns)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def _hints(log: _Log, source: Source) -> str | None:

@@ -46,12 +46,12 @@ _EAST = "\u3040-\u30ff\u4e00-\u9fff"  # letters of Chinese and Japanese
 _SIGN = r"(?:[^\w\s\x00-\x7f]\ufe0f?\s?)?"  # a mark before a value: KL: ✓0.01
 _PAIR = re.compile(  # not `score = 70 + 85`: that is a completion's own sum
     rf"(?<![\w/.])(?P<name>[A-Za-z_{_EAST}][\w/.@-]*(?:\([^()=:]{{1,20}}\))?(?: [A-Za-z({_EAST}][\w/.@()-]*){{0,3}})"
-    rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"]?\**{_SIGN}(?P<value>{NUMBER})"
+    rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"`]?\**{_SIGN}(?P<value>{NUMBER})"
     r"(?![\w./]*[\w/]|:\d|\s?[+*×÷]\s?\d)"
 )
 _BARE = re.compile(
     rf"(?<![\w/.-])(?P<name>[A-Za-z{_EAST}][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
-    rf"\s+[~≈]?(?P<value>{NUMBER})(?![\w./]*[\w/]|:\d)"
+    rf"\s+[~≈`]?(?P<value>{NUMBER})(?![\w./]*[\w/]|:\d)"
 )
 _HAS_PAIR = re.compile(rf"\w`?\s*[=<>≈]=?\s*(?:{NUMBER})")
 _TELLS = re.compile(r"[\s*~≈]*\d[\d.,]*\s*(?:%|/\s*\d)")  # a share, or a count of so many
@@ -123,6 +123,7 @@ _FLAGS = ("eval", "is_eval", "evaluation", "validation")
 _MESSAGES = ("message", "msg", "text")  # of a logger that writes JSON
 _DECORATED = frozenset("=-#*─━_~+╭┏╰┗├└┌╔╚")
 _EXAMPLE = re.compile(r"\W+(?:\w+ )?(?:example|sample|completion|response)s?\b", re.IGNORECASE)  # a heading
+SECTION = re.compile(r"#{1,6}\s+(\S.{0,100})")
 _OF_A_PART = re.compile(r"[\s|]*[╰├└]─+ [\w./-]+\s*\|")  # of the step above: one of several environments
 _SPOKEN = re.compile(  # what somebody says, and the task: text that may have any numbers
     r"^\W*(?:\[(?:response|completion|answer|output|prompt|question)\]\s+|"
@@ -138,6 +139,9 @@ _OF_ONE = re.compile(  # of several that are printed: `Example 1 (Reward: 1.0)`,
     r"|\bsample (?:response|completion|output|answer|generation)\b"
     r"|^\s*\d+\.\s+\S+\s{2,}",
     re.IGNORECASE,
+)
+_IN_PROSE = re.compile(  # the trainer still printed `reward_mean: 0.0000`
+    rf"[A-Za-z]{{2,}}\W+`[\w/. -]{{1,60}}[=:]\s?(?:{NUMBER})`|`[\w/. -]{{1,60}}[=:]\s?(?:{NUMBER})`\W+[A-Za-z]{{2,}}"
 )
 _NEXT_TO_BEST = frozenset({  # of a run, and no step's; seconds per step; a loss of another kind
     "best", "max", "highest", "peak", "record", "top", "per", "unsupervised",
@@ -196,6 +200,7 @@ class LineParser:
         self._said = 0  # metrics in lines without a step
         self._has_steps = False  # rows of tables, dictionaries, or lines of steps
         self.rounded: set[str] = set()  # names with a 0 that may be a small number, rounded
+        self.taken: dict[str, None] = {}  # columns of tables that are evaluations by what stands below them
         self.told_twice: set[str] = set()  # names of which two courses are told that differ
         self._epoch: float | None = None  # that a line of its own began (`=== Epoch 2/3 ===`)
         self._held = ""  # a dictionary whose end is still to come
@@ -205,6 +210,8 @@ class LineParser:
         self._joined = JoinedLines()
         self._outline = Outline()
         self._in_example = False  # below a heading that says so, up to the next one
+        self._section = ""  # the heading of Markdown that was seen last
+        self._of_section = ""  # the one that the table stands below
         self._table = TableLines()  # that the lines stand in
         self._tables = 0
         self._titled = -_ABOVE, 0  # a line that says a step and no more, and the step
@@ -267,6 +274,8 @@ class LineParser:
     def _part(self, number: int, text: str) -> Iterator[Logged]:
         if text[:1] in _DECORATED or text[:3].strip()[:1] in _DECORATED:
             self._in_example = _EXAMPLE.match(text) is not None
+        if text[:1] == "#" and (heading := SECTION.match(text)) is not None:
+            self._section = heading[1]
         self._outline.see(without_prefix(text) if len(text) < _SHORT + _LONGEST_NAME else text)
         if (row := self._row_of_verl(number, text)) is not None:
             yield row
@@ -369,7 +378,7 @@ class LineParser:
         yield from self._end_table()
         begun = self._begun(plain, cells)
         if begun is not None:
-            self._table = TableLines(begun[0])
+            self._table, self._of_section = TableLines(begun[0]), self._section
             self._table.add(number, begun[1], len(text))
             return
         yield from self._pairs(number, plain, cells)
@@ -466,6 +475,7 @@ class LineParser:
         self.first_line, self._has_steps = self.first_line or line, True
         self.runs = list(dict.fromkeys([*self.runs, *course.names]))
         self._note_unknown(course.unknown)
+        self.taken |= dict.fromkeys(course.taken)
         for row in course.rows:
             cells: Cells = {self._called(name): value for name, value in row.cells.items()}
             cells |= {} if row.step is None else {"step": float(row.step)}
@@ -477,6 +487,7 @@ class LineParser:
                 bar=self.bar,
                 table=table,
                 part=row.part,
+                run=self._of_section,
             )
 
     def _pairs(self, number: int, text: str, cells: list[str] | None) -> Iterator[Logged]:
@@ -507,6 +518,7 @@ class LineParser:
             self._in_example = self._in_example and (step is None or not known)
             of_one = step is None and _OF_ONE.search(text) is not None
             single = self._in_example or (of_one and tells_a_score(tuple(known)) and not tells_a_mean(known))
+            single = single or (step is None and "`" in text and _IN_PROSE.search(text) is not None)
             yield Logged(
                 line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn, single=single,
             )  # fmt: skip

@@ -33,6 +33,8 @@ _TWICE = 2  # times as many rewards on lines of their own as behind progress bar
 _MANY_BARS = 10  # places of a bar with rewards, where an epoch is no step
 _USUAL = 0.9  # of the drawings of a bar are as many as each step has
 _FEWEST_ROWS = 3  # that show an order
+_ENDS = 2  # rows that have a start and an end
+_SAME = 2  # metrics that tables tell by other names: they are other runs'
 _DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
 _OF_SUPERVISED = frozenset({None, "step", "loss", "eval/loss", "learning_rate", "grad_norm"})
 
@@ -284,7 +286,8 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
     Of tables that tell the same metrics of the same steps again the one with the most rows stands: they are other runs,
     or it was printed again. One with nothing but losses is of supervised learning, and stands behind the others.
     """
-    tables = _of_one_kind([list(rows) for _, rows in groupby(logged, key=lambda entry: entry.table)])
+    tables = _without_summaries([list(rows) for _, rows in groupby(logged, key=lambda entry: entry.table)])
+    tables = _of_one_kind(tables)
     kept: list[list[Logged]] = []
     for rows in sorted(tables, key=lambda rows: (_is_of_rewards(rows), len(rows)), reverse=True):
         if not any(_tells_again(rows, other) for other in kept):
@@ -296,6 +299,50 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
     elif all(entry.step is not None for entry in entries) and (len(kept) > 1 or _are_checkpoints(entries)):
         entries.sort(key=lambda entry: entry.step or 0)
     return _joined(entries)
+
+
+def runs_of_tables(logged: Sequence[Logged]) -> dict[str, list[Logged]]:
+    """Section -> rows of a text whose tables tell the same metrics of the same steps in several: of a run each.
+
+    A table that tells nothing again is of the run above it. {} for one run, and where one was printed again.
+    """
+    runs: list[list[list[Logged]]] = []
+    for _, group in groupby(logged, key=lambda entry: entry.table):
+        rows = list(group)
+        is_course = len({row.step for row in rows} - {None}) >= _ENDS and _is_of_rewards(rows)
+        told = is_course and any(_tells_again(rows, other) for other in (runs[-1] if runs else ()))
+        if told and all(_are_different(rows, other) for run in runs for other in run):
+            runs.append([])
+        if not runs:
+            runs.append([])
+        runs[-1].append(rows)
+    named = {tables[0][0].run: [row for rows in tables for row in rows] for tables in runs}
+    return named if len(named) == len(runs) > 1 and "" not in named else {}
+
+
+def _are_different(rows: Sequence[Logged], others: Sequence[Logged]) -> bool:
+    """Whether two tables do not tell the same values: not printed again, with a column more or less."""
+    there = {row.step: row.cells for row in others}
+    shared = [
+        (value, there[row.step][name])
+        for row in rows
+        for name, value in row.cells.items()
+        if name not in STEPS and name in there.get(row.step, ())
+    ]
+    return not shared or any(one != other for one, other in shared)
+
+
+def _without_summaries(tables: list[list[Logged]]) -> list[list[Logged]]:
+    """The tables without those of one row of no step (names and values), where another tells the course by steps."""
+    has_course = any(
+        len({row.step for row in rows} - {None}) >= _FEWEST_ROWS and any(has_reward(tuple(row.cells)) for row in rows)
+        for rows in tables
+    )
+    return [
+        rows
+        for rows in tables
+        if not has_course or len(rows) > 1 or rows[0].step is not None or only_of_evaluations(tuple(rows[0].cells))
+    ]
 
 
 def _are_checkpoints(rows: Sequence[Logged]) -> bool:
@@ -334,11 +381,12 @@ def _is_of_rewards(rows: Sequence[Logged]) -> bool:
 
 
 def _tells_again(rows: Sequence[Logged], others: Sequence[Logged]) -> bool:
-    """Whether two tables have a metric in common, and places in the run."""
-    names = {name for row in rows for name in row.cells} & {name for row in others for name in row.cells}
+    """Whether two tables have a name in common, or by other names the reward or two metrics, and places in the run."""
+    names, there_names = ({name for row in table for name in row.cells} - set(STEPS) for table in (rows, others))
+    metrics = (set(map(name_of, names)) & set(map(name_of, there_names))) - {None, "step"}
     steps = [row.step for row in rows if row.step is not None]
     there = [row.step for row in others if row.step is not None]
-    if not names - set(STEPS):
+    if names.isdisjoint(there_names) and len(metrics) < _SAME and "reward/mean" not in metrics:
         return False
     if not steps or not there:
         return steps == there  # both without: by order from the first

@@ -1,4 +1,4 @@
-"""Notebooks and HTML pages as lines of text: what was printed into them, and their tables with tabs between cells.
+"""Notebooks, HTML pages and LaTeX as lines of text: what was printed into them, their tables with tabs between cells.
 
 Nothing of them is run. What is not here: what the lines mean (console_lines).
 """
@@ -18,21 +18,44 @@ _LARGEST = 1 << 28  # bytes of a notebook or a page
 _PAGE = re.compile(rb"<(?:!doctype html|html|table|div|tbody|tr)\b", re.IGNORECASE)
 _TABLE = b"<table"
 _SMALL = 1 << 22  # bytes of a text that has a table in it: a comment, not a log whose completions have one
+_TABULAR = re.compile(r"\\begin\{(tabular[xy*]?|longtable)\}(.*?)\\end\{\1\}", re.DOTALL)
+_TABULAR_BEGINS = (rb"\begin{tabular", rb"\begin{longtable")
+_COLUMN_TYPES = re.compile(r"\s*(?:\[[^\]]*\]|\{(?:[^{}]|\{[^{}]*\})*\})+")  # behind \begin{tabular}
+_LATEX_ROW = re.compile(r"\\\\(?:\[[^\]]*\])?|\\tabularnewline\b")
+_LATEX_RULE = re.compile(
+    r"\\(?:toprule|midrule|bottomrule|hline|addlinespace|c(?:mid|line)rule|cline)\b(?:\([^)]*\))?(?:\{[^}]*\})?"
+)
+_LATEX_WRAPPED = re.compile(
+    r"\\(?:textbf|textit|emph|texttt|textsc|underline|mathbf|mathrm|text|multirow\{[^}]*\}\{[^}]*\})\{([^{}]*)\}"
+)
+_LATEX_SPAN = re.compile(r"\\multicolumn\{(\d{1,2})\}\{[^}]*\}\{([^{}]*)\}")
+_LATEX_COMMENT = re.compile(r"(?<!\\)%.*")
+_LATEX_SIGNS = (
+    (r"\rightarrow", "→"), (r"\to", "→"), (r"\pm", "±"), (r"\times", "×"), (r"\approx", "≈"), (r"\sim", "~"),
+    (r"\beta", "β"), (r"\epsilon", "epsilon"), (r"\%", "%"), (r"\_", "_"), (r"\&", "and"), (r"\#", "#"), ("$", ""),
+    ("~", " "), ("{", ""), ("}", ""), ("--", "-"),
+)  # fmt: skip
 
 
 def is_document(path: Path) -> bool:
-    """Whether the file is a notebook (.ipynb), begins like a page of HTML, or is a small text with a table of HTML."""
+    """Whether the file is a notebook (.ipynb), begins like a page of HTML, or is a small text with a table of HTML or
+    LaTeX.
+    """
     start = head(path)
     if _is_notebook(path, start) or _PAGE.match(start.lstrip()) is not None:
         return True
-    return _TABLE in start.lower() and path.stat().st_size <= _SMALL
+    has_table = (
+        path.suffix.lower() == ".tex" or _TABLE in start.lower() or any(begin in start for begin in _TABULAR_BEGINS)
+    )
+    return has_table and path.stat().st_size <= _SMALL
 
 
 def lines_of(path: Path) -> Iterator[Line]:
     """The lines that a reader of the document sees. Raises SpecError for a damaged notebook."""
     if not _is_notebook(path, head(path)):
-        page = unpacked(path, _LARGEST).decode("utf-8", "replace")
-        yield from (Line(number, text) for number, text in enumerate(text_of_html(page).split("\n"), 1))
+        page = _without_latex(unpacked(path, _LARGEST).decode("utf-8", "replace"))
+        text = text_of_html(page) if "<" in page else page
+        yield from (Line(number, line) for number, line in enumerate(text.split("\n"), 1))
         return
     try:
         notebook = json.loads(unpacked(path, _LARGEST))
@@ -115,3 +138,27 @@ def text_of_html(page: str) -> str:
     parser.feed(page)
     parser.close()
     return "".join(parser.parts)
+
+
+def _without_latex(page: str) -> str:
+    """The text with each table of LaTeX as lines with tabs between cells."""
+    return _TABULAR.sub(lambda match: f"\n{_rows_of_latex(match[2])}\n", page)
+
+
+def _rows_of_latex(body: str) -> str:
+    """The rows of a tabular, without its rules and type."""
+    body = _LATEX_COMMENT.sub("", _COLUMN_TYPES.sub("", body, 1))
+    rows = [_LATEX_RULE.sub(" ", row) for row in _LATEX_ROW.split(body)]
+    cells = [[_plain_cell(cell) for cell in re.split(r"(?<!\\)&", row)] for row in rows if row.strip()]
+    return "\n".join("\t".join(row) for row in cells if any(row))
+
+
+def _plain_cell(cell: str) -> str:
+    """A cell as it is read in print; one over several columns is followed by empty ones."""
+    spans = _LATEX_SPAN.search(cell)
+    cell = _LATEX_SPAN.sub(r"\2", cell)
+    while (shorter := _LATEX_WRAPPED.sub(r"\1", cell)) != cell:
+        cell = shorter
+    for written, sign in _LATEX_SIGNS:
+        cell = cell.replace(written, sign)
+    return " ".join(cell.split()) + "\t" * (int(spans[1]) - 1 if spans else 0)

@@ -1,4 +1,5 @@
-"""Lines of a log that are one: a tensor printed over several lines, and verl's `step:1 - ...` that a terminal wrapped.
+"""Lines of a log that are one: a tensor printed over several lines, verl's `step:1 - ...` that a terminal wrapped, and
+a list's item for a step that goes on in the next line.
 
 What is not here: dictionaries over several lines, and what the lines say (console_lines).
 """
@@ -17,6 +18,8 @@ _PART = r"[\w@/.-]*[A-Za-z_@][\w@/.-]*:(?:np\.\w+\()?[-+\w.]*\)?"  # of verl: a 
 _GOES_ON = re.compile(rf" ?(?:- )?[\w./@:+()-]*(?P<more>(?: - {_PART})*)(?: - [\w@/.-]*)? ?-? ?")
 _CUT = re.compile(r"(?: - |\A)[\w@/.-]*\Z|[-:. ]\Z")  # a line of verl that ends in a name, or before its value
 _NARROWEST, _WIDEST = 60, 300  # characters of a terminal's line
+_OPEN_ITEM = re.compile(r"\s*[-*•]\s+\W{0,4}(?:step|iter(?:ation)?|epoch)\b.*\d.*,\s*\Z", re.IGNORECASE)
+_IN_ITEM = re.compile(r"\s{2,}(?![-*•]\s)\S")
 _MOST_LINES, _MOST_CHARACTERS = 200, 20_000
 
 
@@ -27,7 +30,8 @@ class JoinedLines:
         self._held = ""
         self._number = 0  # of the first line that is held
         self._lines = 0
-        self._width = 0  # of the lines that the terminal wrapped; 0 for a tensor
+        self._width = 0  # of the lines that the terminal wrapped; 0 for a tensor, and for an item
+        self._item = False
 
     @property
     def is_open(self) -> bool:
@@ -55,6 +59,10 @@ class JoinedLines:
             yield self._number, held
 
     def _begins(self, text: str) -> bool:
+        self._item = text.endswith(",") and len(text) <= _WIDEST and _OPEN_ITEM.match(text) is not None
+        if self._item:
+            self._width = 0
+            return True
         if ("tensor(" in text or "array(" in text) and _OPEN_TENSOR.search(text) is not None:
             self._width = 0
             return True
@@ -64,6 +72,8 @@ class JoinedLines:
     def _goes_on(self, text: str) -> bool:
         if self._lines >= _MOST_LINES or len(self._held) > _MOST_CHARACTERS:
             return False
+        if self._item:
+            return len(text) <= _WIDEST and _IN_ITEM.match(text) is not None
         if not self._width:
             return _IN_TENSOR.match(text) is not None
         match = _GOES_ON.fullmatch(text) if 0 < len(text) <= self._width else None
@@ -73,5 +83,9 @@ class JoinedLines:
         return bool(match["more"]) or (told and _CUT.search(self._held) is not None)
 
     def _is_whole(self, text: str) -> bool:
-        """Whether the line that was added is the last: it closes the tensor, or is shorter than the terminal."""
+        """Whether the line that was added is the last: it closes the tensor, is shorter than the terminal, or does not
+        end in a comma.
+        """
+        if self._item:
+            return not text.rstrip().endswith(",")
         return len(text) < self._width if self._width else "]" in text

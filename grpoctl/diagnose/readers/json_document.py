@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 from core.errors import GrpoError
 from grpoctl.diagnose.readers.attempts import newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source
-from grpoctl.diagnose.readers.log_settings import names_a_setting, plain_settings, stated_settings
+from grpoctl.diagnose.readers.log_settings import plain_settings, stated_settings
 from grpoctl.diagnose.readers.metric_names import HELD_OUT, ONE_VALUE, RUNS, STEPS, name_of, run_named
+from grpoctl.diagnose.readers.setting_names import names_a_setting
 from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, are_slices, read_each, words_of
 from grpoctl.diagnose.readers.trainer_log import (
     Entry,

@@ -1,9 +1,10 @@
 """The settings that a log's own lines state: verl's printed configuration, TRL's arguments, a command line, a head.
 
-Five forms: a printed dictionary with nested keys (`{'actor_rollout_ref': {'actor': {...`), `GRPOConfig(` or
+Six forms: a printed dictionary with nested keys (`{'actor_rollout_ref': {'actor': {...`), `GRPOConfig(` or
 `Namespace(` with one `key=value` a line, options of a command (`--num_generations 8`, `data.batch_size=64`), lines
-`num_generations: 8` before the first metrics, and there what a line lists (`G=8 lr=2e-6`). What is
-not here: metrics, and what TRL's arguments mean.
+`num_generations: 8` before the first metrics, and there what a line lists (`G=8 lr=2e-6`), and what sentences and
+tables say anywhere (`a learning rate of 1e-5`), where no other form states it and all say the same. What is not here:
+metrics, and what TRL's arguments mean.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ import ast
 import math
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from grpoctl.diagnose.readers.console_lines import without_prefix
-from grpoctl.diagnose.readers.metric_names import HELD_OUT
-from grpoctl.diagnose.readers.several_runs import words_of
+from grpoctl.diagnose.readers.console_lines import SECTION, without_prefix
+from grpoctl.diagnose.readers.setting_names import SETTINGS, setting_named
 from grpoctl.diagnose.readers.text import Line
 from grpoctl.diagnose.readers.trainer_log import plain_value
 from grpoctl.diagnose.readers.trl_settings import settings_of_arguments
@@ -35,7 +35,7 @@ _OVERRIDE = re.compile(
 _NUMBER = r"[-+]?\.?\d[\d._]*+(?:[eE][-+]?\d++)?+(?![\w%,]{0,20}\d)"
 _QUOTED = re.compile(rf"`([A-Za-z][\w.]*+)\s?[=:]\s?({_NUMBER})`")  # `rollout.n=8`
 _LISTED = re.compile(
-    rf"(?:^|[\s,;(])([A-Za-z][\w.]*+)\s?=\s?({_NUMBER})(?=$|[\s,;)\"])"
+    rf"(?:^|[\s,;(（])([A-Za-z][\w.]*+)\s?=\s?({_NUMBER})(?=$|[\s,;)）\"])"
 )  # G=8 lr=2e-06; G = 8, lr = 1e-6
 _OF_SOMETHING_ELSE = re.compile(  # than this run's training: what a line with such a word lists
     r"awq|gptq|quant|process[ _-]?group|paper|pass@|judge|server|previous|earlier|compar|other run|instead of|unlike|"
@@ -58,50 +58,59 @@ _OF_EPISODES = frozenset({"max_steps", "warmup_steps", "top_k"})  # or of anothe
 _ALONE = frozenset(
     {"num_generations", "learning_rate", "max_completion_length", "n_samples_per_prompt"}
 )  # mean one thing
-_SHORT_NAMES = {"G": "group_size", "K": "group_size", "T": "temperature", "kl": "kl_coef"}  # beside a group's size
+_SHORT_NAMES = {
+    "G": "group_size",
+    "K": "group_size",
+    "T": "temperature",
+    "kl": "kl_coef",
+    "KL": "kl_coef",
+}  # beside a group's size
 _ENTRY = re.compile(rf"['\"]([A-Za-z]\w{{0,40}})['\"]\s?:\s?({_NUMBER})(?=\s?[,}}])")  # of a dictionary
 _KEY = re.compile(r"['\"]([\w./]+)['\"]: ")
 _PLAIN = re.compile(
     r"^[\s\-*•>]*\**['\"`]?([A-Za-z][\w .-]{0,40}?)['\"`]?\**\s*(?:[:=]|->)\s*\**[`'\"]?([^\s,`'\"]+)[`'\"]?,?\s*$"
 )
 _BOX_OF_SETTINGS = re.compile(
-    r"\s*[|│]\s*(?:hyper)?(?:key|param(?:eter)?|setting|argument|option|config)s?\s*[|│]\s*(?:value|setting)s?\s*[|│]",
+    r"\s*[|│]\s*(?:hyper-?)?(?:key|param(?:eter)?|setting|argument|option|config(?:uration)?|field|item|knob|参数|超参数|配置|"
+    r"设置|パラメータ|설정)s?\s*[|│]\s*(?:value|setting|default|config|值|取值|設定|값)s?\s*[|│]",
     re.IGNORECASE,
 )
 _OF_A_BOX = re.compile(r"\s*[|│+├└╞═-]")
-_BOXED = re.compile(
-    r"^\s*[|│]\s*([A-Za-z][\w.-]{1,40})\s*[|│]\s*['\"]?([^\s|│'\"]{1,40})['\"]?\s*[|│]\s*$"
-)  # Key | Value
+_BOXED = re.compile(  # | Learning rate | 5e-6 (cosine) |
+    r"^\s*[|│]\s*[*`_]*(?P<name>[A-Za-zβ][\w. -]{0,40}?)(?:\s*\([^()]{1,20}\))?[*`_]*\s*"
+    r"[|│]\s*['\"*`]{0,3}(?P<value>[^\s|│'\"*`]{1,40})['\"*`]{0,3}(?:\s*[(（,;][^|│]{0,80})?\s*[|│]"
+)
+_IS = r"[`*]*\s{0,3}(?:of|is|was|为|は|:|：|=|\|)?\s{0,3}[`*]{0,3}"  # between a name and its value
+_SAID = tuple(  # in a sentence, or in a cell
+    (field, re.compile(pattern, re.IGNORECASE))
+    for field, pattern in (
+        ("learning_rate", rf"(?:\blearning[ _-]rate|\blr|学习率|学習率){_IS}"
+                          r"(\d+(?:\.\d+)?e-?\d{1,2}|0?\.0\d+)(?![\d.])"),
+        ("num_generations", r"(?:(?<!\d\s)\bgroup[ _-]size|\bnum_generations|\b(?-i:G)\s?=)"
+                            rf"{_IS}(\d{{1,3}})\b(?!\.\d)"),
+        ("num_generations", r"\b(\d{1,3})\s+(?:generation|completion|rollout|sample|response)s?\s?"
+                            r"(?:per|/|for each|for every)\s?(?:prompt|question|problem|query|group)\b"),
+        ("num_generations", r"每个?\s?(?:prompt|问题|题目?|样本|提示)\s?(?:采样|生成)\s?(\d{1,3})"),
+        ("beta", r"(?:\bbeta|β|\bKL[ _-](?:coef(?:f|ficient)?|weight|penalty))(?=[`*\s]{0,4}(?:of|is|was|为|[:：=|]))"
+                 rf"{_IS}(\d*\.?\d+(?:e-\d{{1,2}})?)(?![\d.])"),
+    )
+)  # fmt: skip
+_SAYS = re.compile(r"rate|\blr\b|学|size|generations|\bper\b|/\s?prompt|每|beta|β|KL|\bG\s?=|for e", re.IGNORECASE)
+_WORD, _EASTERN = (
+    re.compile(r"(?<![\w/.-])[A-Za-z]+(?=[\s,;.)](?!\s*[=:\d]))"),
+    re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]"),
+)
+_OF_PROSE = 12  # words, or letters of Chinese and Japanese
+_MOST_SAID = 20_000  # lines
+_MOST_SECTIONS = 100
 _ASSIGNED = re.compile(
     r"^\s*([A-Za-z_]\w*)\s*=\s*([-+]?\.?\d[\d._]*(?:[eE][-+]?\d+)?)\s*(?:#.*)?$"
 )  # of a notebook's code
-_OF_OTHERS = HELD_OUT | {  # words of a path whose end is no setting of the policy's training
-    "critic", "ref", "reference", "reward", "rm", "value", "teacher", "judge", "sft", "draft", "warmup", "pretrain",
-    "quant", "quantization", "quantize", "awq", "gptq", "bnb", "lora", "process",
-}  # fmt: skip
 _MOST_ASSIGNED = 1000
 _MOST_LATER = 20_000  # lines with settings behind the first metrics
 _LONGEST = 10_000  # characters of such a line
 _LONGEST_HEAD = 1000  # characters of one that lists some
 _MOST = 5000  # lines of one printed configuration
-_NAMES = {  # what scripts call them, in small letters with _: our field
-    "num_generations": "num_generations", "group_size": "num_generations", "n_samples_per_prompt": "num_generations",
-    "num_samples_per_prompt": "num_generations", "samples_per_prompt": "num_generations", "k": "num_generations",
-    "num_rollouts_per_prompt": "num_generations", "rollouts_per_prompt": "num_generations",
-    "completions_per_prompt": "num_generations", "generations_per_prompt": "num_generations",
-    "samples_per_question": "num_generations", "n_generations": "num_generations",
-    "rollout_n": "num_generations", "g": "num_generations",
-    "learning_rate": "learning_rate", "lr": "learning_rate", "actor_learning_rate": "learning_rate",
-    "beta": "beta", "kl_coef": "beta", "kl_coeff": "beta", "init_kl_coef": "beta", "kl_beta": "beta",
-    "kl_loss_coef": "beta",
-    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p",
-    "repetition_penalty": "repetition_penalty", "epsilon": "epsilon", "clip_eps": "epsilon",
-    "clip_range": "epsilon", "cliprange": "epsilon", "eps_clip": "epsilon",
-    "max_completion_length": "max_completion_length", "max_new_tokens": "max_completion_length",
-    "generate_max_len": "max_completion_length", "rollouts_per_example": "num_generations",
-    "max_response_length": "max_completion_length", "max_grad_norm": "max_grad_norm", "grad_clip": "max_grad_norm",
-    "warmup_steps": "warmup_steps", "max_steps": "max_steps", "rollout_max_response_len": "max_completion_length",
-}  # fmt: skip
 _WHOLE = frozenset({
     "num_generations", "prompts_per_step", "max_completion_length", "max_steps", "warmup_steps", "top_k",
     "updates_per_rollout",
@@ -124,6 +133,8 @@ class LogSettings:
         self._in_arguments = False
         self._in_box = False  # whose header says that it has settings
         self._lines = 0
+        self._said: dict[str, set[float]] = {}  # field -> what sentences and tables behind the first metrics say
+        self._listened = 0  # lines
 
     def look(self, text: str, *, before_metrics: bool, plain: bool = True) -> bool:
         """Takes what a line without its prefix states, and says whether that is anything. plain: also `lr: 1e-6`."""
@@ -147,12 +158,33 @@ class LogSettings:
 
     def _look_at_plain(self, text: str) -> None:
         """A line of a head, or of code."""
-        self._in_box = _BOX_OF_SETTINGS.match(text) is not None or (self._in_box and _OF_A_BOX.match(text) is not None)
-        if match := _PLAIN.match(text) or (_BOXED.match(text) if self._in_box else None):
+        if match := _PLAIN.match(text) or self._boxed(text):
             self._take_plain(match[1], match[2])
         if (match := _ASSIGNED.match(text)) and len(self._assigned) < _MOST_ASSIGNED:
             self._assigned[match[1]] = _value(match[2])
         self.take_listed(text)
+
+    def _boxed(self, text: str) -> re.Match[str] | None:
+        """The name and the value that a line of a table has whose header says that these are settings."""
+        self._in_box = _BOX_OF_SETTINGS.match(text) is not None or (self._in_box and _OF_A_BOX.match(text) is not None)
+        return _BOXED.match(text) if self._in_box else None
+
+    def listen(self, text: str) -> None:
+        """Takes what a sentence says of the run's training, or a table of settings behind the first metrics."""
+        self._listened += 1
+        if self._listened > _MOST_SAID or len(text) > _LONGEST_HEAD:
+            return
+        boxed = self._boxed(text)
+        word = None if boxed is None else setting_named(re.sub(r"[\s-]+", "_", boxed["name"].strip()))
+        if boxed is not None and word is not None:
+            for field, value in plain_settings({word: _value(boxed["value"])}).items():
+                self._said.setdefault(field, set()).add(value)
+        if _SAYS.search(text) is None or _OF_SOMETHING_ELSE.search(text) or _OF_ANOTHER_PART.search(text):
+            return
+        for field, pattern in _SAID:
+            for match in pattern.finditer(text):
+                if _is_possible(field, value := _value(match[1])):
+                    self._said.setdefault(field, set()).add(value)
 
     def take_listed(self, text: str) -> bool:
         """Takes what a line lists, in backquotes or as names with numbers behind them; whether that is anything."""
@@ -160,7 +192,9 @@ class LogSettings:
             return False
         if "{" in text and _SAYS_SETTINGS.match(text) is not None:  # args: {'lr': 1e-6, 'beta': 0.04}
             entries = [(name, value) for name, value in _entries_of(text) if len(name) > 1]
-            fields = {_NAMES[word]: _value(value) for name, value in entries if (word := _named(name)) is not None}
+            fields = {
+                SETTINGS[word]: _value(value) for name, value in entries if (word := setting_named(name)) is not None
+            }
             if len(fields) > 1 and all(_is_possible(field, value) for field, value in fields.items()):
                 for name, value in entries:
                     self._take_plain(name, value)
@@ -177,7 +211,10 @@ class LogSettings:
     def known(self) -> dict[str, Any]:
         """Fields of core.health.case.Settings, and what they mean here."""
         self._end_dictionary()
-        return plain_settings(self._plain) | stated_settings(self.arguments) | _settings_of_verl(self._of_verl)
+        agreed = plain_settings(
+            {field: value for field, told in self._said.items() if len(told) == 1 for value in told}
+        )
+        return agreed | plain_settings(self._plain) | stated_settings(self.arguments) | _settings_of_verl(self._of_verl)
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -185,7 +222,7 @@ class LogSettings:
         return {name: self._assigned.get(str(value), value) for name, value in self._arguments.items()}
 
     def _take_plain(self, name: str, value: str) -> None:
-        if (word := _named(re.sub(r"[\s-]+", "_", name.strip()))) is not None:
+        if (word := setting_named(re.sub(r"[\s-]+", "_", name.strip()))) is not None:
             self._plain[word] = _value(value)
 
     def _look_at_arguments(self, text: str) -> None:
@@ -228,6 +265,8 @@ class Heads:
         self.first = LogSettings()  # before the first metrics
         self.whole = LogSettings()  # of the same form the later statement
         self._stating = LogSettings()  # only tells which lines state something
+        self._sections: dict[str, LogSettings] = {}  # heading of Markdown -> what stands below it
+        self._section = LogSettings()
         self._later: deque[tuple[int, str]] = deque(maxlen=_MOST_LATER)  # lines behind the first metrics, their numbers
         self._in_head = True
 
@@ -235,6 +274,14 @@ class Heads:
         """Takes what the line states. is_read: metrics were read in it, such as the learning rate of an argument."""
         is_first, self._in_head = self._in_head and not before_metrics, before_metrics
         text = without_prefix(line.text)
+        if not is_read or _is_prose(text):
+            self.whole.listen(text)
+        if text[:1] == "#" and (heading := SECTION.match(text)) is not None and len(self._sections) < _MOST_SECTIONS:
+            self._section = self._sections.setdefault(heading[1], LogSettings())
+        if self._sections:
+            self._section.look(text, before_metrics=True)
+            if not is_read or _is_prose(text):
+                self._section.listen(text)
         if is_read and is_first and self.whole.take_listed(text):  # G=8 lr=2e-6 kl=0.02 are no metrics
             self.first.take_listed(text)
         elif not is_read or self.whole.goes_on_in(text):
@@ -244,6 +291,15 @@ class Heads:
         if not before_metrics and self._stating.look(text, before_metrics=True, plain=False):
             self._later.append((line.number, text[:_LONGEST]))
 
+    def of_section(self, name: str, others: Collection[str]) -> dict[str, Any]:
+        """What the section of a run states, and those that are of no run; {} for a text without sections."""
+        shared = [stated.known() for heading, stated in self._sections.items() if heading not in (name, *others)]
+        fields = {field for known in shared for field in known}
+        told = {field: {known[field] for known in shared if field in known} for field in fields}
+        agreed = {field: value for field, values in told.items() if len(values) == 1 for value in values}
+        own = self._sections.get(name)
+        return agreed | (own.known() if own is not None else {})
+
     def between(self, before: int, line: int) -> LogSettings:
         """What stands behind the one line and not behind the other."""
         stated = LogSettings()
@@ -251,6 +307,13 @@ class Heads:
             if before < number <= line:
                 stated.look(text, before_metrics=True, plain=False)
         return stated
+
+
+def _is_prose(text: str) -> bool:
+    """Whether a line has so many words that it tells no step's metrics alone."""
+    return len(text) < _LONGEST_HEAD and (
+        len(_WORD.findall(text)) >= _OF_PROSE or len(_EASTERN.findall(text)) >= _OF_PROSE
+    )
 
 
 def stated_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,26 +329,9 @@ def _without_contradictions(flat: Mapping[str, Any]) -> dict[str, Any]:
     """Field -> value of the paths that end in a name of one; of a field that two of them state differently nothing."""
     stated: dict[str, set[Any]] = {}
     for path, value in flat.items():
-        if (word := _named(path)) is not None and isinstance(value, str | int | float):
-            stated.setdefault(_NAMES[word], set()).add(_value(value) if isinstance(value, str) else value)
-    return {field: value for field, told in stated.items() if len(told) == 1 for value in told if field in _NAMES}
-
-
-def _named(path: str) -> str | None:
-    """The name below that a path of a configuration ends in (`rollout.n`, `actor.optim.lr`); None where it ends in
-    none, or is of something beside the policy that is trained.
-    """
-    *before, last = path.lower().split(".")
-    if not _OF_OTHERS.isdisjoint(re.findall(r"[a-z]+", " ".join(before).replace("_", " "))):
-        return None
-    both = f"{before[-1]}_{last}" if before else last
-    return both if both in _NAMES else last if last in _NAMES and (len(last) > 1 or not before) else None
-
-
-def names_a_setting(name: str) -> bool:
-    """Whether a name is one of the settings below, or has one in it as a word: `temperature`, `lr_run`."""
-    words = words_of(name)
-    return "_".join(words) in _NAMES or any(len(word) > 1 and word in _NAMES for word in words)
+        if (word := setting_named(path)) is not None and isinstance(value, str | int | float):
+            stated.setdefault(SETTINGS[word], set()).add(_value(value) if isinstance(value, str) else value)
+    return {field: value for field, told in stated.items() if len(told) == 1 for value in told if field in SETTINGS}
 
 
 def _listed_in(text: str) -> dict[str, Any]:
@@ -295,17 +341,17 @@ def _listed_in(text: str) -> dict[str, Any]:
     Words say many things, so nothing is taken that may be of something else: of one setting alone, of letters alone,
     where one is told twice, or has a value that it hardly ever has.
     """
-    quoted, said_so = "`" in text, _SAYS_SETTINGS.match(text) is not None
+    quoted, said_so = _QUOTED.search(text) is not None, _SAYS_SETTINGS.match(text) is not None
     if _OF_SOMETHING_ELSE.search(text) or not (quoted or said_so or _OF_METRICS.search(text) is None):
         return {}
     short = {} if quoted else _SHORT_NAMES
     said = [
         (written, name, _value(value))
         for written, value in (_QUOTED if quoted else _LISTED).findall(text)
-        if (name := short.get(written) or _named(written)) is not None
-        and not (said_so and _NAMES[name] in _OF_EPISODES)
+        if (name := short.get(written) or setting_named(written)) is not None
+        and not (said_so and SETTINGS[name] in _OF_EPISODES)
     ]
-    told = {(_NAMES[name], value) for _, name, value in said}
+    told = {(SETTINGS[name], value) for _, name, value in said}
     fields = {field for field, _ in told}
     by_name = not _ALONE.isdisjoint(written for written, _, _ in said)
     alone = said_so or (by_name and _OF_ANOTHER_PART.search(text) is None)
@@ -377,7 +423,7 @@ def plain_settings(named: Mapping[str, Any]) -> dict[str, Any]:
     """Our fields, where the value is one that the field can have."""
     known: dict[str, Any] = {}
     for name, value in named.items():
-        ours = _NAMES.get(name)
+        ours = SETTINGS.get(name)
         if ours is None or isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
             continue
         if ours in _WHOLE:

@@ -135,6 +135,9 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     group_reward_std | reward/group_std
     reward_group_std | reward/group_std
     group_std | reward/group_std
+    grp_std | reward/group_std
+    grpstd | reward/group_std
+    GrpStd | reward/group_std
     mean_group_std | reward/group_std
     within_group_std | reward/group_std
     adv_std | advantage/std_all
@@ -372,7 +375,7 @@ KNOWN = _TRL | _VERL | _OTHERS | _EVAL | _SECOND
 STEPS = (  # what numbers the rows
     "step", "_step", "global_step", "training/global_step", "trainer/global_step", "train/global_step", "iteration",
     "iter", "train_step", "training_step", "steps", "grpo_step", "rl_step", "training_iteration",
-    "time/iterations", "schritt",
+    "time/iterations", "schritt", "paso", "passo", "étape", "etape", "pas", "шаг", "итерация",
 )  # fmt: skip
 RUNS = frozenset({  # what tells runs apart, where rows of several stand in one file
     "run", "run_name", "run_id", "run_uuid", "experiment", "experiment_name", "seed", "method", "algorithm", "variant",
@@ -424,6 +427,9 @@ _OF_PROSE = frozenset({
     "but", "with",
 })  # fmt: skip
 _WRAPPERS = ("data/", "metrics/", "logs/", "log/", "train/", "rollout/")  # objects around metrics, in this order
+_AVERAGED = re.compile(
+    r"(?:mean|avg\.?|average|Mean|Avg\.?|Average|平均|均值)\s+(?=\w+[_/]|[A-Z]\w*[a-z][A-Z])"
+)  # mean frac_reward_zero_std
 _UNDER_REWARD = re.compile(r"(?:rewards?_)?(?:reward|components?|parts?|breakdown)/(?P<name>[A-Za-z]\w{0,40})")
 _ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_rew(?:ard)?(?:_func|_fn|_function)?")
 
@@ -493,7 +499,7 @@ def _spellings(theirs: str) -> list[str]:
     bare = plain
     for wrapper in _WRAPPERS:
         bare = bare.removeprefix(wrapper)
-    names = [theirs, plain, bare, bare.removesuffix("/mean")]
+    names = [theirs, plain, bare, bare.removesuffix("/mean"), _AVERAGED.sub("", bare)]
     return list(dict.fromkeys(names))
 
 

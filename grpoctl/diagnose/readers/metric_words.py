@@ -30,7 +30,7 @@ _FROM_START = re.compile(  # KL from ref, kl_vs_base: of the reference, and of n
 )
 _ITS_ACCURACY = re.compile(r"(?<=.)acc(?:uracy)?\Z")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_CHINESE = {  # and Japanese, and German where it has letters of its own
+_CHINESE = {  # and Japanese, and others where they have letters of their own
     "Antwortlänge": " response length ", "Länge": " length ",
     "零方差": " zero variance ", "方差": " variance ", "组": " group ",
     "平均": " avg ", "均值": " mean ", "奖励": " reward ", "得分": " score ", "分数": " score ", "熵": " entropy ",
@@ -45,19 +45,27 @@ _CHINESE = {  # and Japanese, and German where it has letters of its own
     "報酬": " reward ", "平均長": " avg length ", "長": " length ", "エントロピー": " entropy ",
     "損失": " loss ", "勾配ノルム": " grad norm ", "学習率": " lr ", "打ち切り": " truncated ",
     "正答率": " accuracy ", "正解率": " accuracy ",
+    "pérdida": " loss ", "éxito": " success ", "entropía": " entropy ", "validación": " val ", "evaluación": " eval ",
+    "précision": " accuracy ", "exactitude": " accuracy ", "récompense": " reward ", "réponse": " response ",
+    "réussite": " success ", "média": " avg ", "médio": " avg ", "médias": " avg ", "acurácia": " accuracy ",
+    "precisión": " accuracy ", "validação": " val ", "avaliação": " eval ", "étape": " step ",
     "検証": " val ", "形式": " format ", "応答": " response ", "ダイバージェンス": " divergence ", "標準偏差": " std ",
 }  # fmt: skip
-_EASTERN = sorted(_CHINESE.items(), key=lambda pair: -len(pair[0]))  # the longest first: 截断率 before 率
+_EASTERN = sorted(
+    ((word.lower(), english) for word, english in _CHINESE.items()), key=lambda pair: -len(pair[0])
+)  # the longest first: 截断率 before 率
 _SAYS_NOTHING = frozenset({
     "avg", "mean", "average", "averaged", "train", "training", "batch", "rollout", "policy", "the", "of", "per",
     "a", "in", "on", "at", "by", "to", "over", "value", "curr", "current", "token", "tokens", "step", "final",
     "total", "overall", "raw", "actor", "rolling", "smoothed", "ema", "running", "approx", "estimated", "est",
     "ref", "reference", "all", "group", "trainer", "stats", "metrics", "ppo", "grpo", "rl", "learner", "optim", "task",
+    "de", "la", "del", "du", "do", "da", "medio", "media", "promedio", "moyenne", "moyen", "средняя", "средний",
+    "среднее", "средн", "entrenamiento", "treino", "paso", "par", "por", "на",
     "env", "with", "update", "emit", "emitting", "native", "canonical", "mittel", "mittelwert", "mittlere",
 })  # fmt: skip
 _HELD_OUT = frozenset({
     "eval", "val", "validation", "test", "dev", "heldout", "held", "out", "evaluation", "benchmark",
-    "validierung",
+    "validierung", "validacion", "evaluacion", "avaliacao", "валидация", "тест",
 })  # fmt: skip
 _SETS = frozenset({
     "gsm8k", "gsm", "math", "math500", "aime", "aime24", "aime25", "amc", "mbpp", "humaneval", "olympiad",
@@ -104,6 +112,13 @@ _SAME = {
     "successes": "accuracy", "succ": "accuracy", "tools": "tool", "calls": "call",
     "belohnung": "reward", "belohnungen": "reward", "lernrate": "lr", "verlust": "loss", "entropie": "entropy",
     "genauigkeit": "accuracy", "abgeschnitten": "truncated", "streuung": "std", "standardabweichung": "std",
+    "recompensa": "reward", "perdida": "loss", "tasa": "share", "exito": "accuracy", "longitud": "length",
+    "respuesta": "response", "divergencia": "divergence", "entropia": "entropy", "perda": "loss", "taxa": "share",
+    "sucesso": "accuracy", "comprimento": "length", "resposta": "response", "perte": "loss", "taux": "share",
+    "longueur": "length", "recompense": "reward", "sr": "accuracy",
+    "награда": "reward", "вознаграждение": "reward", "потери": "loss", "лосс": "loss", "энтропия": "entropy",
+    "длина": "length", "ответа": "response", "ответов": "response", "точность": "accuracy", "доля": "share",
+    "дивергенция": "divergence", "кл": "kl",
     "minimum": "min", "maximum": "max", "highest": "max", "lowest": "min", "learning": "learn", "logp": "logprob",
     "logprobs": "logprob", "formatting": "format", "formatted": "format",
 }  # fmt: skip
@@ -168,6 +183,19 @@ _OF_HELD_OUT = {
 _SCORES = frozenset({
     "reward", "accuracy", "penalty", "bonus", "precision", "recall", "f1", "bleu", "rouge", "coverage",
 })  # fmt: skip
+_OF_A_FORM = frozenset({"format", "xml", "numeric", "structure", "tag", "tags"})  # `soft format`, `Answer Numeric`
+_OF_FORM = _OF_A_FORM | {
+    "exact",
+    "approximate",
+    "soft",
+    "strict",
+    "int",
+    "match",
+    "response",
+    "number",
+    "check",
+    "json",
+}
 _NO_PARTS = (
     frozenset(
         [
@@ -248,7 +276,10 @@ def part_by_words(name: str) -> str | None:
         return None
     plain = _REMARK.sub(" ", _MARKS.sub(" ", name))
     words = _words(plain)
-    if _NO_NAME.search(plain) or _VALUED.search(plain) or not _NO_PARTS.isdisjoint(words) or _SCORES.isdisjoint(words):
+    of_form = len(words) > 1 and {*words} <= _OF_FORM | _SCORES and not _OF_A_FORM.isdisjoint(words)
+    if _NO_NAME.search(plain) or _VALUED.search(plain) or not _NO_PARTS.isdisjoint(words):
+        return None
+    if _SCORES.isdisjoint(words) and not of_form:
         return None
     slug = "_".join(re.findall(r"\w+", plain.lower()))
     return f"rewards/{slug}" if slug else None
@@ -311,7 +342,7 @@ def _words(text: str) -> list[str]:
 
 
 def _raw_words(text: str) -> list[str]:
-    text = _FROM_START.sub("kl", _TASK_DONE.sub("success", _CAMEL.sub(" ", text)))
+    text = _FROM_START.sub("kl", _TASK_DONE.sub("success", _CAMEL.sub(" ", text))).lower()
     for word, english in _EASTERN if not text.isascii() else ():
         text = text.replace(word, english)
-    return _WORD.findall(text.lower().replace("-", " ").replace("|g|", "grad norm"))
+    return _WORD.findall(text.replace("-", " ").replace("|g|", "grad norm"))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, pairwise
 from typing import NamedTuple
 
 from grpoctl.diagnose.readers.metric_names import STEPS, TOTALS, name_of
+from grpoctl.diagnose.readers.setting_names import is_an_axis
+from grpoctl.diagnose.readers.several_runs import words_of
 
 Cells = dict[str, float | None]
 
@@ -60,6 +62,12 @@ _STEP_RANGE = re.compile(
     rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}\s*(?:-|to|\.\.+|until|through)\s*"
     rf"(?:{_STEP_WORDS}\s*)?{_COUNT}(?:\s*{_STEP_WORDS})?"
 )
+_OF_EVALUATION = re.compile(
+    r"[(\[]\s*(?:val(?:idation)?|eval(?:uation)?|held-?out|test)\s*[)\]]", re.IGNORECASE
+)  # 20 (val)
+_MEAN_AND_MOST = re.compile(
+    r"(.+\b(?:mean|avg|media|moyenne)|.*平均.*?)\s?/\s?(?:max|máx|最大)\W*", re.IGNORECASE
+)  # length mean/max
 _AT_ONE_STEP = re.compile(r"\s+(?:at|@|after) (?:step|iter(?:ation)?)s? (\d{1,9})\s*\Z", re.IGNORECASE)
 _LAST_WORDS = frozenset({"final", "end", "ending", "late", "later", "last"})
 _AN_END = re.compile(  # initial reward; reward, early; reward (final)
@@ -112,6 +120,9 @@ _CHANGES_ELSEWHERE = ("变化", "趋势", "说明", "备注", "状态", "含义"
 _NUMBERING = frozenset({*STEPS, "steps", "iterations", "step range", "range", "window", "ckpt", "checkpoint", "updates",
                         "update", "phase", "stage", "when", "interval", "epoch", "窗口", "步数", "step(s)", "#", "it",
                         "batch", "global step", "training step", "train step", "training steps"})  # fmt: skip
+_OF_TRAINING = re.compile(
+    r"^\s*(?:grpo|ppo|rl|rlvr|dapo|train(?:er|ing)?|optimi[sz]er|policy|global)\s+(?=\w)", re.I
+)  # RL step
 _OF_RANGES = re.compile(r"区间|范围|窗口|区間|範囲|구간")  # a range of steps
 _OF_RUNS = frozenset({
     "model", "run", "config", "configuration", "method", "setting", "settings", "experiment", "variant", "name",
@@ -119,6 +130,16 @@ _OF_RUNS = frozenset({
     "policy", "agent",
     "방법", "모델", "실험", "方法", "模型", "实验", "设置", "配置", "版本", "手法", "モデル", "設定", "実験",
 })  # fmt: skip
+_FEWEST_STEPS = 3  # rows that show a course
+_SHARE = re.compile(r"\d\s*\**\s*%")
+_NO_SCORES = frozenset({  # words of shares that are no scores, or of which less is better
+    "rate", "ratio", "share", "frac", "fraction", "clip", "clipped", "truncated", "trunc", "dead", "zero", "std",
+    "gap", "util", "gpu", "mem", "memory", "time", "progress", "lr", "error", "errors", "wrong", "fail", "failed",
+    "failure", "drop", "loss", "invalid", "malformed", "timeout", "hack", "hacked", "hacking", "entropy", "kl", "grad",
+    "repetition", "overlong", "cap", "change", "gain", "improvement", "vs", "delta", "of", "refusal", "epoch", "done",
+    "complete",
+})  # fmt: skip
+_COMPARED = frozenset({"learning_rate", "beta"})  # metrics that settings are, too
 _RUN_NAME = re.compile(
     r"(?i:run|exp|experiment|arm|trial|variant|config|model)(?:[-_]?(?:\d{1,3}|[A-Z])|[-_][a-z]{1,3})"
 )
@@ -302,6 +323,9 @@ def _in_full(over: str, labels: Sequence[str]) -> Sequence[str]:
 def _runs_of(over: str, labels: Sequence[str], *, courses: bool, has_ends: bool = False) -> _Runs:
     """The runs that labels below `over` are of; courses: a cell is a run's whole course, has_ends: a row is."""
     told = _spans(labels)
+    if is_an_axis(over) and len(labels) > 1:
+        said = [f"{over.strip()} {_plain(label)}" for label in labels]
+        return _runs_by_name(said, [frozenset()] * len(labels), has_ends=has_ends)
     if courses or (not has_ends and _are_of_one_run(over, labels, told)):
         return _runs_by_step(labels, told)
     words = [frozenset(re.findall(r"[^\W\d_]+", label[:_LONGEST].lower())) for label in labels]
@@ -414,6 +438,7 @@ class Course:
 
     rows: Sequence[WrittenRow] = ()
     unknown: Sequence[str]
+    taken: Sequence[str] = ()  # names that only their author knows, of evaluations by what stands below them
     runs: _Runs = field(default_factory=lambda: _Runs(found=()))
 
     @property
@@ -454,17 +479,20 @@ class WrittenTable:
         first, body = _end_columns_joined(apart, body, is_known)
         has_ends = first is not apart
         table = self
-        if len(first) == 2 and not is_known(_named(first[0])):
-            body, gone = _ends_joined(body, is_known)
+        if not is_known(_named(first[0])):
+            body, gone = _ends_joined(first, body, is_known)
+            has_ends = has_ends or bool(gone)
             table = replace(self, lines=[line for place, line in enumerate(self.lines) if place - 1 not in gone])
         header = [_counted(_named(cell), [row[place] for row in body]) for place, cell in enumerate(first)]
+        named, header = header, _with_evaluations(header, body, is_known)
+        taken = [name for name, now in zip(named, header, strict=True) if name != now]
         across = [place for place, name in enumerate(header) if is_known(name)]
         down = [place for place, row in enumerate(body) if is_known(_named(row[0]))]
         if down and len(down) >= len(across) and not is_known(header[0]):
-            return table._transposed(header, body, down, run)
+            return table._transposed(header, body, down, run, has_ends=has_ends)
         if not across or not body:
             return Course(unknown=header)
-        return table._upright(header, body, across, run, has_ends=has_ends)
+        return replace(table._upright(header, body, across, run, has_ends=has_ends), taken=taken)
 
     def _upright(
         self,
@@ -481,6 +509,8 @@ class WrittenTable:
         if column is None and 0 not in known:
             named = (at for at, name in enumerate(header) if at not in known and name.strip().lower() in _OF_RUNS)
             column = next(named, 0)
+        if column is None and name_of(header[0]) in _COMPARED and _are_settings(row[0] for row in body):
+            column = 0
         labels = None if column is None else [row[column] for row in body]
         courses = len(body) == 1 and any(len(cell_values(body[0][place])) > 1 for place in known)
         over = header[column or 0]
@@ -491,7 +521,7 @@ class WrittenTable:
             runs = _runs_of(over, _in_full(over, labels), courses=courses, has_ends=has_ends)
         if (run := runs.called(asked)) is None:
             return Course(unknown=header, runs=runs)
-        names = [(place, header[place]) for place in known if place != column]
+        names = [(place, header[place]) for place in known if place != column or runs.by_name]
         scales = {name: _scale_of(name) for _, name in names}
         rows: list[WrittenRow] = []
         numbered = any(map(_is_later, run.spans))
@@ -500,16 +530,23 @@ class WrittenTable:
                 continue  # another run, a total
             cells = {name: _times(scales[name], row[place]) for place, name in names}
             part = by_epoch or (column is not None and (is_stage(row[column]) or run.began))
-            rows += _expanded(line, span, cells, part=part)
+            told = list(_expanded(line, span, cells, part=part))
+            rows += _held_out(told) if column is not None and _OF_EVALUATION.search(row[column]) else told
         rows = [*_with_shares(_one_behind_another(rows, run.spans))]
         left = [name for name in unknown if column is None or name != header[column]]
         return Course(rows=_held_out(rows) if run.began else rows, unknown=left, runs=runs)
 
     def _transposed(
-        self, header: Sequence[str], body: Sequence[Sequence[str]], known: Sequence[int], asked: str | None
+        self,
+        header: Sequence[str],
+        body: Sequence[Sequence[str]],
+        known: Sequence[int],
+        asked: str | None,
+        *,
+        has_ends: bool,
     ) -> Course:
         """One column a step, or one a run; with one column of values (metric, value) that is one row, or the ends of
-        an arrow.
+        an arrow. has_ends: each column has a run's start and end.
         """
         unknown = [_named(row[0]) for place, row in enumerate(body) if place not in known]
         places = [place for place in range(1, len(header)) if not is_change(header[place])] or [1]
@@ -517,7 +554,12 @@ class WrittenTable:
             return Course(rows=_boxes(self.lines, body, known), unknown=unknown)
         labels = [header[place] for place in places]
         by_epoch = _count_epochs(header[0], labels)
-        runs = _Runs.only([None] * len(places)) if by_epoch else _runs_of(header[0], labels, courses=len(places) == 1)
+        of_one = len(places) == 1
+        runs = (
+            _Runs.only([None] * len(places))
+            if by_epoch
+            else _runs_of(header[0], labels, courses=of_one, has_ends=has_ends and not of_one)
+        )
         if (run := runs.called(asked)) is None:
             return Course(unknown=unknown, runs=runs)
         rows: list[WrittenRow] = []
@@ -531,6 +573,37 @@ class WrittenTable:
                 rows += _expanded(self.lines[0], span, cells, part=part)
         rows = _with_shares(rows)
         return Course(rows=_held_out(rows) if run.began else rows, unknown=unknown, runs=runs)
+
+
+def _with_evaluations(
+    header: Sequence[str], body: Sequence[Sequence[str]], is_known: Callable[[str], bool]
+) -> list[str]:
+    """The names, with those of evaluations that only their author knows: columns of percentages over rising steps that
+    stand where nothing of training does (all rows of a table without a known column, or its row before the first step).
+    """
+    names = list(header)
+    column = _label_column(header, body) if len(body) >= _FEWEST_STEPS else None
+    if column is None or not _rise(_spans([row[column] for row in body])):
+        return names
+    known = [place for place, name in enumerate(header) if is_known(name) and place != column]
+    alone = [row for row in body if all(_is_empty(row[place]) for place in known)]
+    for place, name in enumerate(header):
+        cells = [row[place] for row in body if not _is_empty(row[place])]
+        are_shares = len(cells) >= _FEWEST_STEPS and all(
+            _SHARE.search(cell) and _one(_plain(cell)) is not None for cell in cells
+        )
+        words = frozenset(re.findall(r"[a-z]+|%", name.lower()))
+        if place in (column, *known) or not are_shares or not words.isdisjoint(_NO_SCORES) or is_change(name):
+            continue
+        if any(not _is_empty(row[place]) for row in alone):
+            names[place] = f"eval/slices/{'_'.join(words_of(name)) or place}"
+    return names
+
+
+def _are_settings(labels: Iterable[str]) -> bool:
+    """Whether labels are different values, two or more: what runs were started with."""
+    values = [_one(_plain(label)) for label in labels]
+    return len(values) > 1 and None not in values and len({*values}) == len(values)
 
 
 def _label_column(header: Sequence[str], body: Sequence[Sequence[str]]) -> int | None:
@@ -680,21 +753,34 @@ def _end_columns_joined(
     ]
 
 
-def _ends_joined(body: Sequence[list[str]], is_known: Callable[[str], bool]) -> tuple[list[list[str]], set[int]]:
-    """Rows of a name and a value; those of a metric's start and end (`reward, early`, `reward, later`) as one, with an
-    arrow between, and the places of those that are gone. What stands beside them is the end's.
+def _ends_joined(
+    header: Sequence[str], body: Sequence[list[str]], is_known: Callable[[str], bool]
+) -> tuple[list[list[str]], set[int]]:
+    """Rows of a name and a value, or one of each run; those of a metric's start and end (`reward, early`, `reward,
+    later`) as one, with an arrow between, and the places of those that are gone. What stands beside them is the end's.
+    Not where columns are steps or stages.
     """
-    values = [row[1] for row in body]
-    ends = _ends_in([row[0] for row in body], [values], is_known)
+    columns = [[row[place] for row in body] for place in range(1, len(header))]
+    of_one_run = len(columns) > 1 and _are_of_one_run(header[0], header[1:], _spans(header[1:]))
+    ends = _Ends({}, set()) if of_one_run else _ends_in([row[0] for row in body], columns, is_known)
     if not ends.pairs:
-        return list(body), ends.gone
+        return list(body), set()
     kept = [place for place in range(len(body)) if place not in ends.gone]
-    return [[ends.name(place, body[place][0]), ends.told(place, values)] for place in kept], ends.gone
+    return [
+        [ends.name(place, body[place][0]), *(ends.told(place, values) for values in columns)] for place in kept
+    ], ends.gone
 
 
 def _parts_of_column(name: str, cells: Sequence[str]) -> list[list[str]]:
     """A column's lines, each as one cell or as many as its name has parts."""
     whole, names = [[name], *([cell] for cell in cells)], name.split(" / ")
+    if (match := _MEAN_AND_MOST.fullmatch(name)) is not None:
+        of_mean = [cell.split("/")[0].strip() for cell in cells]
+        return (
+            [[match[1]], *([cell] for cell in of_mean)]
+            if all("/" in cell or _is_empty(cell) for cell in cells)
+            else whole
+        )
     if len(names) == 1 or len(name) > _LONGEST or any(len(cell) > _LONGEST for cell in cells):
         return whole
     parts = [cell.split(" / ") for cell in cells]
@@ -779,7 +865,7 @@ def _times(scale: float, text: str) -> list[float | None]:
 
 
 def _numbers(name: str) -> bool:
-    words = (name, _OF_RANGES.sub("", name))
+    words = (name, _OF_RANGES.sub("", name), _OF_TRAINING.sub("", name))
     plain = [word.strip().lower().replace("_", " ") for word in words]
     return any(
         word in _NUMBERING or word.replace(" ", "_") in _NUMBERING or name_of(written.strip()) == "step"

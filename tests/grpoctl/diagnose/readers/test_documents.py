@@ -58,3 +58,27 @@ def test_a_log_whose_completions_have_a_table_is_no_page(tmp_path: Path) -> None
     assert not is_document(log)
     log.write_text("my run:\n" + TABLE)  # a comment with one
     assert is_document(log)
+
+
+LATEX = r"""
+\begin{table}[t]
+\begin{tabular}{@{}l|cc@{}}
+\toprule % a rule
+Step & Reward & KL \\[2pt] \midrule
+1 & \textbf{0.25} & $0.01 \pm 0.002$ \\
+50 & 49.4\% \tabularnewline \cmidrule(lr){2-3}
+Total & \multicolumn{2}{c}{none} \\
+\bottomrule
+\end{tabular}
+\end{table}
+"""
+
+
+def test_a_table_of_latex(tmp_path: Path) -> None:
+    file = tmp_path / "table.tex"
+    file.write_text(LATEX)
+    assert is_document(file)
+    lines = [line.text for line in lines_of(file) if "\t" in line.text]
+    assert lines == ["Step\tReward\tKL", "1\t0.25\t0.01 ± 0.002", "50\t49.4%", "Total\tnone\t"]
+    rows = READER.read(Source(name=str(file), path=file)).case.rows
+    assert [(row["step"], row["reward/mean"]) for row in rows] == [(1, 0.25), (50, pytest.approx(0.494))]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from core.health.case import Settings
-from grpoctl.diagnose.readers.log_settings import Heads, names_a_setting, stated_settings
+from grpoctl.diagnose.readers.log_settings import Heads, stated_settings
+from grpoctl.diagnose.readers.setting_names import names_a_setting
 from grpoctl.diagnose.readers.text import Line
 
 CONFIG = """\
@@ -222,3 +223,46 @@ def test_a_list_of_settings_is_a_head_though_metrics_are_read_in_it() -> None:
     listed = ("# G=8 lr=2e-06 kl=0.5", False, True)
     assert heads(("# mine", True, False), listed)["beta"] == 0.5
     assert heads(("reward: 0.5", False, True), listed) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("We train with a learning rate of 5e-6 and 8 completions per prompt.",
+         {"learning_rate": 5e-6, "num_generations": 8}),
+        ("- 学习率 1e-4，每个 prompt 采样 4 个回答", {"learning_rate": 1e-4, "num_generations": 4}),
+        ("| Optimizer | AdamW, lr=1e-5, β=0.05 |", {"learning_rate": 1e-5, "beta": 0.05}),
+        ("The KL coefficient is 0.02, the group size is 16.", {"beta": 0.02, "num_generations": 16}),
+        ("The SFT stage had a learning rate of 2e-5.", {}),
+        ("A learning rate of 1e-6 was fine, a learning rate of 1e-4 was not.", {}),  # which of them
+        ("The paper has a learning rate of 1e-6.", {}),
+        ("beta 3 of the tool, 4 puzzles × 8 group_size = 32 rollouts/step", {}),
+        ("| Parameter | Value |\n|---|---|\n| Learning rate | 5e-6 (cosine) |\n| **Num generations** | `4` |",
+         {"learning_rate": 5e-6, "num_generations": 4}),
+        ("| Metric | Value |\n|---|---|\n| Learning speed | 5e-6 |", {}),
+    ],
+)  # fmt: skip
+def test_what_sentences_and_tables_say_behind_the_metrics(text: str, settings: dict[str, Any]) -> None:
+    assert heads(*[(line, False, False) for line in text.split("\n")]) == settings
+
+
+def test_what_prints_state_goes_before_what_sentences_say() -> None:
+    said = ("A learning rate of 1e-5 was tried first.", False, False)
+    assert heads(("lr: 1e-6", True, False), said) == {"learning_rate": 1e-6}
+
+
+def test_settings_of_a_section_are_its_runs() -> None:
+    told = Heads()
+    text = (
+        "# A study\nKL weight: 0.01\n## v1\nlr=1e-5, num_generations=8\n## v2\nlr=1e-6, num_generations=8\n## v3\nwords"
+    )
+    for number, line in enumerate(text.split("\n"), 1):
+        told.look(Line(number, line), before_metrics=False, is_read=False)
+    runs = ["v1", "v2", "v3"]
+    of_run = {run: told.of_section(run, runs) for run in runs}
+    both = {"beta": 0.01, "num_generations": 8}
+    assert of_run == {
+        "v1": {**both, "learning_rate": 1e-5},
+        "v2": {**both, "learning_rate": 1e-6},
+        "v3": {"beta": 0.01},
+    }

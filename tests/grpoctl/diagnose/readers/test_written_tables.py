@@ -674,6 +674,61 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
             {"step": 512, "reward/mean": 2.56},
         ],
     ),
+    "rows that are evaluations by their step's remark": (
+        "| Step | Reward |\n|---|---|\n| 0 (val) | 2.3% |\n| 10 | 44.5% |\n| 20 [eval] | 72.3% |\n",
+        [{"step": 0, "eval/reward": 0.023}, {"step": 10, "reward/mean": 0.445}, {"step": 20, "eval/reward": 0.723}],
+    ),
+    "evaluations by names of their author's, behind the start that training has no row of": (
+        "| Step | Reward | tomi | plan rate | Peak |\n|---|---|---|---|---|\n| 0 | — | 40% | 10% | |\n"
+        "| 20 | 0.6 | 43% | 20% | 9% |\n| 40 | 0.7 | 52% | 30% | 9% |\n| 60 | 0.7 | 55% | 30% | 9% |\n",
+        [
+            {"step": 0, "eval/slices/tomi": 0.40, "eval/reward": 0.40},
+            {"step": 20, "reward/mean": 0.6, "eval/slices/tomi": 0.43, "eval/reward": 0.43},
+            {"step": 40, "reward/mean": 0.7, "eval/slices/tomi": 0.52, "eval/reward": 0.52},
+            {"step": 60, "reward/mean": 0.7, "eval/slices/tomi": 0.55, "eval/reward": 0.55},
+        ],
+    ),
+    "percentages by step, and nothing else": (
+        "| Checkpoint | Total | field_A |\n|---|---|---|\n| SFT baseline | **90.2%** | 97.5% |\n"
+        "| After GRPO iter 5 | 90.1% | 95.6% |\n| After GRPO iter 10 | 87.6% | 93.1% |\n",
+        [
+            {"step": step, "eval/slices/total": total, "eval/slices/field_a": field, "eval/reward": (total + field) / 2}
+            for step, total, field in ((0, 0.902, 0.975), (5, 0.901, 0.956), (10, 0.876, 0.931))
+        ],
+    ),
+    "lengths on average and at most": (
+        "| Paso | Reward medio | Longitud de respuesta media/máx |\n|---|---|---|\n| 1 | 0.6 | 4216/6890 |\n"
+        "| 2 | 0.7 | 4617/7004 |\n",
+        [
+            {"step": 1, "reward/mean": 0.6, "completions/length": 4216},
+            {"step": 2, "reward/mean": 0.7, "completions/length": 4617},
+        ],
+    ),
+    "names and values beside a course: its sum": (
+        "| Metric | Value |\n|---|---|\n| Final Reward | 0.9 |\n| KL | 0.5 |\n\n| step | reward |\n|---|---|\n"
+        "| 10 | 0.1 |\n| 20 | 0.2 |\n| 30 | 0.9 |\n",
+        [{"step": 10, "reward/mean": 0.1}, {"step": 20, "reward/mean": 0.2}, {"step": 30, "reward/mean": 0.9}],
+    ),
+    "parts of the reward by words of their form": (
+        "| RL iter | Reward | Format Exact | Answer Numeric |\n|---|---|---|---|\n| 1 | -1 | 0.5 | -0.5 |\n| 50 | 2 | 3 | 1 |\n",
+        [
+            {"step": 1, "reward/mean": -1, "rewards/format_exact": 0.5, "rewards/answer_numeric": -0.5},
+            {"step": 50, "reward/mean": 2, "rewards/format_exact": 3, "rewards/answer_numeric": 1},
+        ],
+    ),
+    "an item for a step that goes on in the next line": (
+        "- Reward trajectory:\n  - Step 1: reward `0.57`, parseable `0.95`,\n    code-fence `0.16`, sequence length `267.4`.\n"
+        "  - Step 10: reward `0.81`, parseable `1.0`,\n    sequence length `273.0`.\n",
+        [
+            {"step": 1, "reward/mean": 0.57, "completions/valid": 0.95, "completions/length": 267.4},
+            {"step": 10, "reward/mean": 0.81, "completions/valid": 1.0, "completions/length": 273.0},
+        ],
+    ),
+    "a number that prose cites beside a log": (
+        "The trainer still printed `reward_mean: 0.0000` then.\n```\nTrain step 1 - reward_mean: 0.93\n"
+        "Train step 2 - reward_mean: 0.90\nTrain step 3 - reward_mean: 0.94\n```\n",
+        [{"step": 1, "reward/mean": 0.93}, {"step": 2, "reward/mean": 0.90}, {"step": 3, "reward/mean": 0.94}],
+    ),
     "the same table twice: the longer one": (
         "| step | reward |\n|---|---|\n| 1 | 0.9 |\n\nmore\n\n| step | reward |\n|---|---|\n| 1 | 0.1 |\n| 2 | 0.2 |\n",
         [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.2}],
@@ -745,6 +800,32 @@ RUNS = {  # a table with a row or a column for each run -> what each run is call
         {
             "grpo": [{"reward/mean": 0.1}, {"reward/mean": 0.2}, {"reward/mean": 0.3}],
             "dapo": [{"reward/mean": 0.1}, {"reward/mean": 0.4}],
+        },
+    ),
+    "values of a setting": (
+        "| epsilon | reward_mean | best |\n|---|---|---|\n| 0.05 (old) | -0.05 | 1 |\n| **0.1** | -0.04 | 2 |\n",
+        {"epsilon 0.05": [{"reward/mean": -0.05}], "epsilon 0.1": [{"reward/mean": -0.04}]},
+    ),
+    "learning rates: no course of one": (
+        "| lr | final reward | KL |\n|---|---|---|\n| 1e-6 | 0.31 | 0.01 |\n| 1e-5 | 0.12 | 2.4 |\n",
+        {
+            "lr 1e-6": [{"learning_rate": 1e-6, "reward/mean": 0.31, "kl": 0.01}],
+            "lr 1e-5": [{"learning_rate": 1e-5, "reward/mean": 0.12, "kl": 2.4}],
+        },
+    ),
+    "start and end as rows, runs as columns": (
+        "| Metric | A | B |\n|---|---|---|\n| Initial Reward | 0.4 | 0.3 |\n| Final Reward | 0.7 | 0.5 |\n| Final KL | 0.1 | 9 |\n",
+        {
+            "A": [{"reward/mean": 0.4}, {"reward/mean": 0.7, "kl": 0.1}],
+            "B": [{"reward/mean": 0.3}, {"reward/mean": 0.5, "kl": 9}],
+        },
+    ),
+    "sections": (
+        "## v1\nlr=1e-5\n\n| Step | Reward |\n|---|---|\n| 10 | 0.6 |\n| 20 | 0.1 |\n\n## v2\n\n"
+        "| Step | avg reward | KL |\n|---|---|---|\n| 10 | 0.5 | 0.1 |\n| 20 | 0.7 | 0.2 |\n",
+        {
+            "v1": [{"reward/mean": 0.6}, {"reward/mean": 0.1}],
+            "v2": [{"reward/mean": 0.5, "kl": 0.1}, {"reward/mean": 0.7, "kl": 0.2}],
         },
     ),
     "checkpoints of two runs": (
