@@ -57,6 +57,12 @@ def test_the_newest_attempt(places: list[float | None], kept: list[int]) -> None
     assert bool(notes) == (len(kept) < len(places))
 
 
+def test_a_row_or_two_without_a_place_hide_no_attempt() -> None:
+    places = [*range(1, 11), None, *range(1, 11)]
+    assert one(places)[0] == [*range(11, 21)]  # the row without a place has a reward, too
+    assert one([1, None, 2, None, 3, 1, 2, 3])[1] == []  # too many have none
+
+
 def test_the_note_says_what_is_left_out() -> None:
     _, (note,) = one([1, 2, 3, 1, 2, 3, 1, 2, 3], "epoch")
     assert note == (

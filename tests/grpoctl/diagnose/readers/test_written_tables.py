@@ -710,14 +710,16 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         [{"step": 10, "reward/mean": 0.1}, {"step": 20, "reward/mean": 0.2}, {"step": 30, "reward/mean": 0.9}],
     ),
     "parts of the reward by words of their form": (
-        "| RL iter | Reward | Format Exact | Answer Numeric |\n|---|---|---|---|\n| 1 | -1 | 0.5 | -0.5 |\n| 50 | 2 | 3 | 1 |\n",
+        "| RL iter | Reward | Format Exact | Answer Numeric |\n|---|---|---|---|\n| 1 | -1 | 0.5 | -0.5 |\n"
+        "| 50 | 2 | 3 | 1 |\n",
         [
             {"step": 1, "reward/mean": -1, "rewards/format_exact": 0.5, "rewards/answer_numeric": -0.5},
             {"step": 50, "reward/mean": 2, "rewards/format_exact": 3, "rewards/answer_numeric": 1},
         ],
     ),
     "an item for a step that goes on in the next line": (
-        "- Reward trajectory:\n  - Step 1: reward `0.57`, parseable `0.95`,\n    code-fence `0.16`, sequence length `267.4`.\n"
+        "- Reward trajectory:\n  - Step 1: reward `0.57`, parseable `0.95`,\n    code-fence `0.16`, "
+        "sequence length `267.4`.\n"
         "  - Step 10: reward `0.81`, parseable `1.0`,\n    sequence length `273.0`.\n",
         [
             {"step": 1, "reward/mean": 0.57, "completions/valid": 0.95, "completions/length": 267.4},
@@ -814,7 +816,8 @@ RUNS = {  # a table with a row or a column for each run -> what each run is call
         },
     ),
     "start and end as rows, runs as columns": (
-        "| Metric | A | B |\n|---|---|---|\n| Initial Reward | 0.4 | 0.3 |\n| Final Reward | 0.7 | 0.5 |\n| Final KL | 0.1 | 9 |\n",
+        "| Metric | A | B |\n|---|---|---|\n| Initial Reward | 0.4 | 0.3 |\n| Final Reward | 0.7 | 0.5 |\n"
+        "| Final KL | 0.1 | 9 |\n",
         {
             "A": [{"reward/mean": 0.4}, {"reward/mean": 0.7, "kl": 0.1}],
             "B": [{"reward/mean": 0.3}, {"reward/mean": 0.5, "kl": 9}],
