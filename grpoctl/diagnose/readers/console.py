@@ -49,6 +49,7 @@ _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end d
 _TWICE = 2  # times as many rows with rewards as lines, and more than that as lines with rewards, are in a table
 _MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
 _ENDS = 2  # rows of a table
+_FEW_OF = 5  # times as many rows of losses as lines
 _OF_THE_ATTEMPT = "settings are those that the log states before the attempt that is judged, or first"
 _OF_THE_FIRST = "settings are those that the log states first: --set what the attempt that is judged changed"
 _TAKEN = "taken for evaluations: {} (percentages by step, where nothing of training stands)"
@@ -367,7 +368,8 @@ def _form_of(log: _Log) -> Form:
     form = [*surest, *trains, *there, "dictionary"][0]
     if form == "table" and _sums_up(log):
         return "pairs"
-    return "table" if form in ("pairs", "stretches") and _is_aside(log.logged[form], log) else form
+    is_aside = _is_aside(log.logged[form], log) or _is_beside_losses(log.logged[form], log)
+    return "table" if form in ("pairs", "stretches") and is_aside else form
 
 
 def _sums_up(log: _Log) -> bool:
@@ -383,6 +385,13 @@ def _is_aside(said: Sequence[Logged], log: _Log) -> bool:
     rewarded = _rewarded(log, table, held_out=True)
     lines = sum(bool(entry.cells) for entry in said)
     return rewarded >= _TWICE * lines and rewarded > _TWICE * max(1, _rewarded(log, said, held_out=True))
+
+
+def _is_beside_losses(said: Sequence[Logged], log: _Log) -> bool:
+    """Whether a few lines without steps stand around a table of losses by steps: what a notebook tries and prints."""
+    steps = {entry.step for entry in log.logged["table"]} - {None}
+    lines = sum(bool(entry.cells) for entry in said)
+    return len(steps) >= _MANY_MORE and _FEW_OF * lines <= len(steps) and not any(entry.step for entry in said)
 
 
 def _with_evaluations(log: _Log, form: Form, logged: list[Logged]) -> list[Logged]:

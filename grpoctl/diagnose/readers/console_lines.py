@@ -38,6 +38,7 @@ Cells = dict[str, float | None]
 _DICTIONARY = re.compile(r"\{\s*['\"][^{}]{1,20000}\}")
 _NO_NUMBER = re.compile(r"(?<=[:\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,}])")
 _BAR = re.compile(r"\b(\d{1,9})/(\d{1,9}) \[\d")  # tqdm: 12/100 [00:31<03:50
+_ENDLESS_BAR = re.compile(r"\b\d{1,9}it \[\d")  # 12it [00:31, of no known length
 _BEHIND_BAR = re.compile(r"\|\s*\d{1,9}/\d{1,9} \[[^\]\[]{0,40}<[^\]\[]{0,2000}\](?=\s*\S)")  # and more on its line
 _WHOLE_BAR = re.compile(r"(?:\d{1,3}%)?\|[^|\n]{0,300}\|\s*\d{1,9}/\d{1,9} \[[^\]]*\]?")
 _RAY = re.compile(r"^\s*(?:\[\d+(?:;\d+)*m)?\((?:[\w.:<>-]+\s+)*(?:pid|ip)=[^()]{1,80}\)(?:\[\d+(?:;\d+)*m)?\s?")
@@ -115,6 +116,9 @@ _EVALUATED_AS = re.compile(  # val metrics: {...}
     re.IGNORECASE,
 )
 _LEVEL = re.compile(r"\b(?:INFO|WARNING|WARN|DEBUG|ERROR)\b(?::[\w.]+:)?[\s\]|:>-]*")
+_LOGGER = re.compile(  # 2025-06-23 18:39:54,886 - trainer - INFO -
+    r"^\[?\d{4}-\d\d-\d\d[ T][\d:.,]+\]?[^\n]{0,80}?\b(?:INFO|WARNING|WARN|DEBUG|ERROR)\b\]?(?: -| \|| :|:)? "
+)
 _WHERE = re.compile(r"\[?(?:[\w.]+\.py:\d+|[\w.]+:[\w.<>]+:\d+)\]?[\s|:>-]+")
 _FIRST_WORD = re.compile(r"\W*(?:eval|val|held|test)", re.IGNORECASE)
 _NO_EVALUATION = re.compile(r"\b(?:train(?:ing)?|skip(?:ped|ping)?|disabled|failed|every)\b", re.IGNORECASE)
@@ -146,8 +150,10 @@ _IN_PROSE = re.compile(  # the trainer still printed `reward_mean: 0.0000`
 _NEXT_TO_BEST = frozenset({  # of a run, and no step's; seconds per step; a loss of another kind
     "best", "max", "highest", "peak", "record", "top", "per", "unsupervised",
 })  # fmt: skip
+_SCORES, _LEVELS = frozenset({"score", "scores"}), frozenset({"info", "debug", "warning", "train", "step", "batch"})
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,8}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{NUMBER})\s*")
+_COUNTS = ("step", "steps", "update")  # and no metrics of a step
 _OF_SETTINGS = ("learning_rate", "beta", "temperature")  # in a dictionary of nothing else they are a configuration's
 # Of a dictionary, beside metrics.
 _LABELS = RUNS.union(STEPS, ("checkpoint", "ckpt"))  # of rows
@@ -276,7 +282,7 @@ class LineParser:
             self._in_example = _EXAMPLE.match(text) is not None
         if text[:1] == "#" and (heading := SECTION.match(text)) is not None:
             self._section = heading[1]
-        self._outline.see(without_prefix(text) if len(text) < _SHORT + _LONGEST_NAME else text)
+        self._outline.see(_without_logger(without_prefix(text)) if len(text) < _SHORT + _LONGEST_NAME else text)
         if (row := self._row_of_verl(number, text)) is not None:
             yield row
             return
@@ -514,7 +520,7 @@ class LineParser:
             self._has_steps = self._has_steps or (bool(known) and step is not None)
             self._note_unknown(name for name in named if known and name not in known)
             at = self._epoch_at(text, step)
-            drawn = step is None and _BAR.search(text) is not None
+            drawn = step is None and (_BAR.search(text) or _ENDLESS_BAR.search(text)) is not None
             self._in_example = self._in_example and (step is None or not known)
             of_one = step is None and _OF_ONE.search(text) is not None
             single = self._in_example or (of_one and tells_a_score(tuple(known)) and not tells_a_mean(known))
@@ -705,11 +711,14 @@ class LineParser:
         for begin in range(len(words)):
             tail = " ".join(words[begin:])
             if self._is_known(tail) or tail.lower() in STEPS:
-                return name if begin and words[begin - 1].lower() in _NEXT_TO_BEST else tail
+                before = words[begin - 1].lower() if begin else ""
+                of_another = tail.lower() in _SCORES and before.isalpha() and not self._is_known(before)
+                of_another = of_another and before not in _LEVELS
+                return name if before in _NEXT_TO_BEST or of_another else tail
         return name
 
     def _is_known(self, name: str) -> bool:
-        return name in self.columns or ((ours := name_of(name)) is not None and ours not in ("step", "update"))
+        return name in self.columns or ((ours := name_of(name)) is not None and ours not in _COUNTS)
 
     def _called(self, name: str) -> str:
         """What a table's column is called from here on: a part of the reward by its words."""
@@ -797,6 +806,11 @@ def without_prefix(text: str) -> str:
     if "pid=" in text or "ip=" in text:
         text = _RAY.sub("", text)
     return _LOST_ESCAPE.sub("", text) if "m" in text and "[" in text else text
+
+
+def _without_logger(text: str) -> str:
+    """The text behind what a logger puts before it, with its own indentation."""
+    return _LOGGER.sub("", text, 1) if " - " in text or "] " in text else text
 
 
 def _is_at_a_place(words: str) -> bool:

@@ -431,6 +431,11 @@ _AVERAGED = re.compile(
     r"(?:mean|avg\.?|average|Mean|Avg\.?|Average|平均|均值)\s+(?=\w+[_/]|[A-Z]\w*[a-z][A-Z])"
 )  # mean frac_reward_zero_std
 _UNDER_REWARD = re.compile(r"(?:rewards?_)?(?:reward|components?|parts?|breakdown)/(?P<name>[A-Za-z]\w{0,40})")
+_EVALUATED = frozenset({"eval", "val", "validation"})
+_OF_PLACE = frozenset({  # words that say no part of a reward
+    "initial", "final", "best", "first", "last", "start", "end", "mean", "avg", "average", "base", "baseline", "total",
+    "overall", "greedy", "before", "after", "train", "set", "the",
+})  # fmt: skip
 _ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_rew(?:ard)?(?:_func|_fn|_function)?")
 
 
@@ -524,8 +529,9 @@ def _one_reward(theirs: str) -> str | None:
     """A part of the reward that is called `NAME_reward`."""
     match = _ONE_REWARD.fullmatch(_joined(theirs))
     words = set(match["name"].split("_")) if match is not None else set()
-    if "/" not in theirs and len(words) > 1 and words & {"eval", "val", "validation"}:  # initial_eval_reward
-        return "eval/reward"
+    if "/" not in theirs and len(words) > 1 and words & _EVALUATED:  # initial_eval_reward, eval_format_reward
+        part = "_".join(word for word in match["name"].split("_") if word not in _EVALUATED | _OF_PLACE)
+        return f"eval/rewards/{part}" if part else "eval/reward"
     if not _OF_PROSE.isdisjoint(words):
         return None
     return None if match is None or match["name"] in ("eval", "val", "test", "best") else f"rewards/{match['name']}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-_HEADING = re.compile(r"\s*(?:[^\w\s]+\s*)?(?P<name>[A-Za-z][\w /.-]{0,60}?)\s*:\s*")
+_HEADING = re.compile(r"\s*(?:[^\w\s]+\s*)?(?P<name>[A-Za-z][\w /.()-]{0,60}?)\s*:\s*")
 _LONGEST = 200  # characters of a heading, or of a line below one
 
 

@@ -66,9 +66,16 @@ def numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> Numbered
         stated = {step: number_of[id(entry)] for step, entry in zip(own, training, strict=True)}
     entries, step = [], 0
     for entry in logged:  # an evaluation without a step of its own stands behind the one it was made after
+        if not entries and with_step and _is_a_citation(entry, number_of):
+            continue
         step = number_of.get(id(entry), stated.get(entry.step, step))
         entries.append(Entry(step, as_mapped(entry.cells, mapped)))
     return Numbered(entries, how, by_order, excerpt)
+
+
+def _is_a_citation(entry: Logged, number_of: Mapping[int, int]) -> bool:
+    """Whether a row before the first step is neither one nor an evaluation: what a head cites."""
+    return id(entry) not in number_of and entry.step is None and not stands_behind(entry)
 
 
 def _tell_no_reward(training: Sequence[Logged]) -> bool:
