@@ -61,7 +61,7 @@ _SAYS_NOTHING = frozenset({
     "ref", "reference", "all", "group", "trainer", "stats", "metrics", "ppo", "grpo", "rl", "learner", "optim", "task",
     "de", "la", "del", "du", "do", "da", "medio", "media", "promedio", "moyenne", "moyen", "средняя", "средний",
     "среднее", "средн", "entrenamiento", "treino", "paso", "par", "por", "на",
-    "ep", "episode", "episodes", "env", "with", "update", "emit", "emitting", "native", "canonical", "mittel", "mittelwert", "mittlere",
+    "ep", "episode", "episodes", "env", "with", "update", "emit", "emitting", "native", "canonical", "mittel",
 })  # fmt: skip
 _HELD_OUT = frozenset({
     "eval", "val", "validation", "test", "dev", "heldout", "held", "out", "evaluation", "benchmark",
