@@ -26,7 +26,7 @@ from grpoctl.diagnose.propose import NewExperiment
 from grpoctl.diagnose.propose import propose as write_proposal
 from grpoctl.diagnose.readers.base import Reading, Source
 from grpoctl.diagnose.readers.registry import STANDARD_INPUT, open_source
-from grpoctl.runs.run_dir import Home
+from grpoctl.runs.run_dir import Home, of_experiment
 
 Format = Literal["text", "json", "md"]
 NEVER = "never"
@@ -111,7 +111,7 @@ def _print_choice(source: str, log: Reading) -> None:
     if log.kind != "grpoctl" or "/" in source:
         return
     taken = Path(log.source).name
-    several = [run for run in Home.locate().runs() if run.id.startswith(f"{source.lower()}-")]
+    several = of_experiment(source.lower(), Home.locate().runs())
     if len(several) > 1 and source.lower() != taken:
         console.print_note(f"{source} has {len(several)} runs; this is {taken}, the newest: name another by its id")
 

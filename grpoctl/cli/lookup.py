@@ -17,7 +17,7 @@ from core.models import precision
 from grpoctl import console
 from grpoctl.config import Library, sweep_library
 from grpoctl.config.library import SUFFIX
-from grpoctl.runs.run_dir import Home, RunDir, choose, path_of
+from grpoctl.runs.run_dir import Home, RunDir, choose, of_experiment, path_of
 from grpoctl.runs.study_dir import StudyDir, choose_study, find_study, studies
 from grpoctl.sweeps.loading import kinds_of
 
@@ -88,7 +88,9 @@ def _held(home: Home, name: str) -> RunDir | StudyDir | None:
 
 def print_choice(home: Home, name: str, chosen: RunDir | StudyDir) -> None:
     """Note which of several runs and studies a name was taken for; nothing where it fits one, or is a directory."""
-    matches = [entry for entry in (*home.runs(), *studies(home)) if entry.id.startswith(name.lower())]
+    runs = home.runs()
+    own: list[RunDir | StudyDir] = [*of_experiment(name.lower(), runs)]
+    matches = own if chosen in own else [one for one in (*runs, *studies(home)) if one.id.startswith(name.lower())]
     if len(matches) > 1 and name.lower() != chosen.id:
         reason = "it is running" if chosen.is_held() else "the newest, none is running"
         console.print_note(f"{name} matches {len(matches)}; using {chosen.id} ({reason})")

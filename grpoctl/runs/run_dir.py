@@ -10,11 +10,12 @@ import contextlib
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import AmbiguousNameError, BusyError, NotFoundError, StorageError
+from grpoctl.config import Library
 from grpoctl.fence import Fence
 from grpoctl.files import read_json, storage_errors
 from grpoctl.runs import status
@@ -358,7 +359,8 @@ def path_of(name: str) -> Path:
 def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:
     """The run of this id, experiment name (the first of its runs) or unique beginning of an id.
 
-    Raises AmbiguousNameError naming what fits, NotFoundError naming the nearest there is.
+    An experiment's name means no other one's runs, though it may begin their ids (p30, p30-sound). Raises
+    AmbiguousNameError naming what fits, NotFoundError naming the nearest there is.
     """
     wanted = name.lower()
     if not wanted:
@@ -366,18 +368,24 @@ def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:
     for run in runs:
         if run.id == wanted:
             return run
+    if own := of_experiment(wanted, runs):
+        return own[0]
     fitting = [run for run in runs if run.id.startswith(wanted)]
-    for run in fitting:
-        if run.id.startswith(f"{wanted}-") and _experiment(run) == wanted:
-            return run
+    some = ", ".join(run.id for run in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
+    if fitting and wanted in Library().files():
+        raise NotFoundError(f"no run of {name!r} in {home}, an experiment; name another one by its id ({some})")
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        some = ", ".join(run.id for run in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
         raise AmbiguousNameError(f"{name!r} fits {len(fitting)} runs ({some}); give more of the id")
     near = difflib.get_close_matches(wanted, [run.id for run in runs] + [_experiment(run) for run in runs], n=1)
     hint = f"did you mean {near[0]!r}?" if near else "grpoctl ls shows the runs there are"
     raise NotFoundError(f"no run {name!r} in {home}; {hint}")
+
+
+def of_experiment(name: str, runs: Iterable[RunDir]) -> list[RunDir]:
+    """Those of the runs that are of the experiment of that name, in their order."""
+    return [run for run in runs if run.id.startswith(f"{name}-") and _experiment(run) == name]
 
 
 def _experiment(run: RunDir) -> str:

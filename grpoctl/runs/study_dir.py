@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import AmbiguousNameError, BusyError, NotFoundError
+from grpoctl.config import Library, sweep_library
 from grpoctl.fence import Fence
 from grpoctl.files import storage_errors
 from grpoctl.runs.claims import terms
@@ -159,7 +160,8 @@ def choose_study(name: str, known: Sequence[StudyDir], home: Home) -> StudyDir:
             return study
     # `<sweep>-<profile>-<sha8>-<n>`: the sweep's name is what stands before the last three words
     named = [study for study in known if study.id.rsplit("-", 3)[0] == wanted]
-    fitting = named or [study for study in known if study.id.startswith(wanted)]
+    is_a_name = wanted in sweep_library().files() or wanted in Library().files()  # and no beginning of another's id
+    fitting = named or [study for study in known if study.id.startswith(wanted) and not is_a_name]
     if named or len(fitting) == 1:
         return fitting[0]
     if fitting:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,7 +18,7 @@ from grpoctl.cli.lookup import run_or_study
 from grpoctl.files import replace_json
 from grpoctl.runs import status
 from grpoctl.runs.listing import summary
-from grpoctl.runs.run_dir import Home
+from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import StudyDir
 from tests.conftest import Recorded
 from tests.grpoctl.cli.conftest import Grpoctl
@@ -77,6 +79,18 @@ def test_one_that_is_running_comes_before_newer_ones_that_have_ended(
     with twin.hold():
         assert run_or_study(home, "p31", running_first=True) == twin
     assert run_or_study(home, "p31", running_first=True) == newer
+
+
+def test_a_running_one_of_another_experiment_is_left_alone(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    """p31 and p31-sound: the one's name begins the other's ids."""
+    idle = recorded()
+    running = RunDir(path=idle.path.with_name("p31-sound-tiny-s0-01234567-1"))
+    shutil.copytree(idle.path, running.path)
+    provenance = json.loads(running.provenance.read_text())
+    running.provenance.write_text(json.dumps({**provenance, "experiment": "p31-sound"}))
+    with running.hold():
+        stopped = grpoctl("stop", "p31")
+        assert (stopped.code, f"{idle.id} is not running" in stopped.err, "matches" in stopped.err) == (2, True, False)
 
 
 HOLDS = """

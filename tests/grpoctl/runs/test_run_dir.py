@@ -102,6 +102,13 @@ def test_find_by_name_id_or_unique_beginning(home: Home, name: str, found: str) 
     assert home.find(name).id == found
 
 
+def test_an_experiments_name_means_no_other_ones_runs(home: Home) -> None:
+    add_run(home, SOUND, started=1.0)
+    assert home.find("p30-s").id == f"{SOUND}-1"  # a beginning
+    with pytest.raises(NotFoundError, match=rf"no run of 'p30' .* by its id \({SOUND}-1\)"):
+        home.find("p30")
+
+
 def test_find_by_path(home: Home) -> None:
     run = add_run(home, P30, started=1.0)
     assert home.find(str(run.path)) == run
