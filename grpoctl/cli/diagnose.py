@@ -113,7 +113,8 @@ def _print_choice(source: str, log: Reading) -> None:
     taken = Path(log.source).name
     several = of_experiment(source.lower(), Home.locate().runs())
     if len(several) > 1 and source.lower() != taken:
-        console.print_note(f"{source} has {len(several)} runs; this is {taken}, the newest: name another by its id")
+        newest = "the newest" if taken == several[0].id else "the newest that has recorded a step"
+        console.print_note(f"{source} has {len(several)} runs; this is {taken}, {newest}: name another by its id")
 
 
 def fail_limit(fail_on: str) -> Sequence[Severity]:

@@ -21,7 +21,7 @@ from core.tasks.base import Example, Split, Task
 from grpoctl import console
 from grpoctl.analysis.evaluation import Scored, summary
 from grpoctl.cli import exits
-from grpoctl.cli.lookup import Weights, checkpoint_weights, find_weights
+from grpoctl.cli.lookup import Weights, checkpoint_weights, find_weights, print_choice
 from grpoctl.cli.options import Json
 from grpoctl.config import load, read_resolved
 from grpoctl.files import RowWriter
@@ -170,6 +170,8 @@ def plan_of(request: EvalRequest, home: Home) -> EvalPlan:
         if request.step is None
         else checkpoint_weights(home, request.model, request.step)
     )
+    if weights.exported is not None:
+        print_choice(home, request.model, weights.exported.run)
     _check_overrides(weights, bool(names), overrides)
     spec = _spec(weights, names[0] if names else None, request.profile, overrides, home)
     temperature = _temperature(request, spec.evaluation.temperature)

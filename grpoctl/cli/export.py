@@ -12,7 +12,7 @@ from core.config import RunSpec
 from core.errors import UserError
 from grpoctl import console
 from grpoctl.analysis.outcome import no_better_than_start
-from grpoctl.cli.lookup import exported_run, spec_or_run
+from grpoctl.cli.lookup import exported_run, print_choice, spec_or_run
 from grpoctl.cli.options import Json
 from grpoctl.config import load, read_resolved
 from grpoctl.config.authored import FULL
@@ -49,7 +49,9 @@ def export(
     if folder is None:
         raise UserError("missing argument DIR: where the weights are to go, a new or empty folder")
     folder = Path(os.path.expanduser(folder))
-    exported = exported_run(Home.locate(), run)
+    home = Home.locate()
+    exported = exported_run(home, run)
+    print_choice(home, run, exported.run)
     weights.check_target(folder)
     run_id = exported.run.id
     warning = no_better_than_start(read_json(exported.run.result) or {}, exported.step)

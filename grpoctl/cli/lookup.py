@@ -49,16 +49,17 @@ def spec_or_run(home: Home, name: str) -> Literal["experiment", "sweep"] | RunDi
         raise NotFoundError(f"no experiment, sweep or run {name!r}; grpoctl ls shows what there is") from error
 
 
-def run_or_study(home: Home, name: str, *, running_first: bool = False) -> RunDir | StudyDir:
+def run_or_study(home: Home, name: str, *, running_first: bool = False, begun: bool = False) -> RunDir | StudyDir:
     """The run, else the study, else the run inside a study, that the name means as `find` and `find_study` have it.
 
-    With `running_first`, of several that a name may mean those under way come before those that have ended.
+    With `running_first`, of several that a name may mean those under way come before those that have ended; with
+    `begun`, an experiment's newest run that has recorded a step.
     Raises UnknownRunError, and AmbiguousNameError naming what fits where several do.
     """
     if running_first and (under_way := _held(home, name)) is not None:
         return under_way
     try:
-        return home.find(name)
+        return home.find(name, begun=begun)
     except NotFoundError as error:
         no_run = error
     try:
@@ -92,7 +93,9 @@ def print_choice(home: Home, name: str, chosen: RunDir | StudyDir) -> None:
     own: list[RunDir | StudyDir] = [*of_experiment(name.lower(), runs)]
     matches = own if chosen in own else [one for one in (*runs, *studies(home)) if one.id.startswith(name.lower())]
     if len(matches) > 1 and name.lower() != chosen.id:
-        reason = "it is running" if chosen.is_held() else "the newest, none is running"
+        newest = "the newest" if chosen == matches[0] else "the newest that has weights"
+        under_way = any(entry.is_held() for entry in matches)
+        reason = "it is running" if chosen.is_held() else newest if under_way else f"{newest}, none is running"
         console.print_note(f"{name} matches {len(matches)}; using {chosen.id} ({reason})")
 
 

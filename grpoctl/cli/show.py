@@ -192,13 +192,13 @@ def show_step_samples(home: Home, name: str, step: int | None, worst: int | None
 
 
 def _samples_of(home: Home, name: str) -> tuple[RunDir, list[dict[str, Any]]]:
-    """The run of a name (an experiment's is its newest) and its samples. Raises UserError for a study."""
-    entry = run_or_study(home, name)
+    """The run of a name (an experiment's is its newest with a step) and its samples. Raises UserError for a study."""
+    entry = run_or_study(home, name, begun=True)
     if isinstance(entry, StudyDir):
         raise UserError(f"{entry.id} is a sweep; samples are its runs', for instance {entry.run(0, 0).id}'s")
     rows = read_rows(entry.samples)
     if not rows:
-        raise NotFoundError(f"{entry.id} has no samples yet")
+        raise NotFoundError(f"{entry.id} has no samples{' yet' if entry.is_held() else ''}")
     return entry, rows
 
 

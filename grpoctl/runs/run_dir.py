@@ -146,6 +146,13 @@ class RunDir(HeldDir):
         return self.path / "metrics.jsonl"
 
     @property
+    def has_begun(self) -> bool:
+        """Whether it has recorded a step: one that never came so far has nothing to be looked at but its log."""
+        with contextlib.suppress(OSError):
+            return self.metrics.stat().st_size > 0
+        return False
+
+    @property
     def timings(self) -> Path:
         """One row per step: seconds. Apart from the metrics, which must be equal when a run is repeated."""
         return self.path / "timings.jsonl"
@@ -300,16 +307,19 @@ class Home:
                 return run
         return None
 
-    def find(self, name: str) -> RunDir:
+    def find(self, name: str, *, begun: bool = False) -> RunDir:
         """The run of this path, id, experiment name (its newest run) or unique beginning of an id. A study's runs are
-        found by their id from its `-t` on.
+        found by their id from its `-t` on. begun: of an experiment's the newest that has recorded a step, if one has.
 
         Raises AmbiguousNameError naming what fits, NotFoundError naming the nearest there is.
         """
         by_path = RunDir(path=path_of(name))
         if by_path.spec.is_file():
             return RunDir(path=by_path.path.resolve())
-        return choose(name, [*self.runs(), *self._runs_of_studies(name.lower())], self.path)
+        run = choose(name, [*self.runs(), *self._runs_of_studies(name.lower())], self.path)
+        if not begun or run.has_begun or run.id == name.lower():
+            return run
+        return next((other for other in of_experiment(name.lower(), self.runs()) if other.has_begun), run)
 
     def _runs_of_studies(self, beginning: str) -> list[RunDir]:
         """The runs inside studies whose id begins so; a study is looked into only where the beginning names it."""

@@ -103,7 +103,7 @@ def _place(source: Source) -> RunDir | StudyDir | None:
         return None
     home = Home.locate()
     with suppress(NotFoundError):
-        return home.find(source.name)
+        return home.find(source.name, begun=True)
     with suppress(NotFoundError):
         return find_study(home, source.name)
     return None
