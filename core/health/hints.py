@@ -231,8 +231,11 @@ def dead_groups_in_part(case: Case) -> Finding | None:
     return _hint(
         "dead-groups",
         what,
-        look="log the share of groups with equal rewards; see whether prompts are too easy, too hard, or answers alike",
-        decides="do the rewards of such a step differ inside a group?",
+        look=("" if dead else "log the share of groups with equal rewards; ")
+        + "see whether prompts are too easy, too hard, or answers alike",
+        decides="do fewer groups have equal rewards with other prompts, or with twice as many completions each?"
+        if dead
+        else "do the rewards of such a step differ inside a group?",
         rows=len(case.stage_rows),
         **({"dead": fmean(dead)} if dead else {}),
     )

@@ -93,7 +93,7 @@ def sample(
     if json:
         console.print_json(_document(weights, text, draws, completions, seconds, max_tokens=limit))
     else:
-        _print(completions, limit)
+        print_completions(completions, limit)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -233,12 +233,18 @@ def _problem(task: Task, spec: RunSpec, asked: Asked, seed: int) -> tuple[Exampl
     raise NotFoundError(f"the task {spec.task.name} of this run has no problem {name!r}; allowed: {ids}{files}")
 
 
-def _print(completions: Sequence[Mapping[str, Any]], limit: int) -> None:
+def print_completions(completions: Sequence[Mapping[str, Any]], limit: int) -> None:
     """Print the completions; several with a line before each."""
     for number, completion in enumerate(completions, start=1):
         if len(completions) > 1:
             console.print_text(f"--- {number}{' (cut off)' if completion['truncated'] else ''}")
         console.print_data(completion["text"])
+    empty = sum(not completion["text"].strip() for completion in completions)
+    if empty:
+        some = "it is" if len(completions) == 1 else f"{empty} of {len(completions)} are"
+        console.print_note(
+            f"{some} empty: a run's model knows prompts as its task writes them: grpoctl show RUN --step 1"
+        )
     truncated = sum(completion["truncated"] for completion in completions)
     if truncated:
         some = "it was" if len(completions) == 1 else f"{truncated} of {len(completions)} were"

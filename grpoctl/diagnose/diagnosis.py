@@ -14,7 +14,7 @@ from typing import Any, Literal
 from core.errors import in_words
 from core.health.case import Case, Settings, bounded, huge
 from core.health.coverage import Coverage, coverage, pooled
-from core.health.examine import RULES, Rule, facts, importance, name_of_rule
+from core.health.examine import OF_WHOLE_RUNS, RULES, Rule, facts, importance, name_of_rule
 from core.health.finding import SEVERITIES, Finding, Severity
 from core.health.hints import hints
 from core.health.likeness import LEADS, Chances, PublicRun, chances, leads
@@ -215,6 +215,8 @@ def diagnose(
     first, *rest = readings
     cases = [one.case for one in readings]
     findings = examine_runs(cases, ask_or_say, [one.source for one in readings])
+    if not any(one.whole for one in readings):  # a run that goes on may still make progress
+        findings = [finding for finding in findings if finding.id not in OF_WHOLE_RUNS]
     findings += hints(cases, findings, ask_or_say) if with_hints else []
     diagnosis = Diagnosis(
         name=name or reading.source,

@@ -409,19 +409,23 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
         "eval_prompts": spec.task.eval_prompts,
         "reward_range": spec.task.reward_range,
         "expects": check_expectations(spec.expects, reached.final, whole, stages, trends(rows, names)),
-        "findings": [finding.as_json() for finding in (*_findings(run, rows), *deviations(spec))],
+        "findings": [finding.as_json() for finding in (*_findings(run, rows, ended), *deviations(spec))],
     }
 
 
-def _findings(run: RunDir, rows: Sequence[Row]) -> Sequence[Finding]:
-    """What the rules make of the run. What fails there must not cost the result: a finding says so, the log where."""
-    from core.health.examine import examine
+def _findings(run: RunDir, rows: Sequence[Row], ended: Status) -> Sequence[Finding]:
+    """What the rules make of the run. What fails there must not cost the result: a finding says so, the log where.
+
+    What only a whole run can show is left out of one that did not come to an end of its own.
+    """
+    from core.health.examine import OF_WHOLE_RUNS, examine
     from core.health.finding import Finding
     from grpoctl.diagnose.diagnosis import ask_or_say
     from grpoctl.diagnose.readers.run_dir import case_of_run
 
     try:
-        return examine(case_of_run(run, rows), partial(ask_or_say, note=partial(add_text, run)))
+        found = examine(case_of_run(run, rows), partial(ask_or_say, note=partial(add_text, run)))
+        return [finding for finding in found if not ended.resumable or finding.id not in OF_WHOLE_RUNS]
     except Exception as error:  # noqa: BLE001  the boundary around what is said of a run
         add_text(run, traceback.format_exc())
         why = f"the run could not be diagnosed: {in_words(error)} (traceback in {run.log})"

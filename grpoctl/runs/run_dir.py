@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import AmbiguousNameError, BusyError, NotFoundError, StorageError
-from grpoctl.config import Library
 from grpoctl.fence import Fence
 from grpoctl.files import read_json, storage_errors
 from grpoctl.runs import status
@@ -382,7 +381,7 @@ def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:
         return own[0]
     fitting = [run for run in runs if run.id.startswith(wanted)]
     some = ", ".join(run.id for run in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
-    if fitting and wanted in Library().files():
+    if fitting and is_a_spec(wanted):
         raise NotFoundError(f"no run of {name!r} in {home}, an experiment; name another one by its id ({some})")
     if len(fitting) == 1:
         return fitting[0]
@@ -391,6 +390,13 @@ def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:
     near = difflib.get_close_matches(wanted, [run.id for run in runs] + [_experiment(run) for run in runs], n=1)
     hint = f"did you mean {near[0]!r}?" if near else "grpoctl ls shows the runs there are"
     raise NotFoundError(f"no run {name!r} in {home}; {hint}")
+
+
+def is_a_spec(name: str) -> bool:
+    """Whether an experiment or a sweep has this name: it is no beginning of an id then."""
+    from grpoctl.config import Library, sweep_library  # not where only help is printed
+
+    return name in Library().files() or name in sweep_library().files()
 
 
 def of_experiment(name: str, runs: Iterable[RunDir]) -> list[RunDir]:

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import AmbiguousNameError, BusyError, NotFoundError
-from grpoctl.config import Library, sweep_library
 from grpoctl.fence import Fence
 from grpoctl.files import storage_errors
 from grpoctl.runs.claims import terms
 from grpoctl.runs.locks import hold_lock
-from grpoctl.runs.run_dir import STUDIES, STUDY_SPEC, HeldDir, Home, RunDir, path_of
+from grpoctl.runs.run_dir import STUDIES, STUDY_SPEC, HeldDir, Home, RunDir, is_a_spec, path_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,8 +159,8 @@ def choose_study(name: str, known: Sequence[StudyDir], home: Home) -> StudyDir:
             return study
     # `<sweep>-<profile>-<sha8>-<n>`: the sweep's name is what stands before the last three words
     named = [study for study in known if study.id.rsplit("-", 3)[0] == wanted]
-    is_a_name = wanted in sweep_library().files() or wanted in Library().files()  # and no beginning of another's id
-    fitting = named or [study for study in known if study.id.startswith(wanted) and not is_a_name]
+    beginning = [study for study in known if study.id.startswith(wanted)]
+    fitting = named or ([] if beginning and is_a_spec(wanted) else beginning)
     if named or len(fitting) == 1:
         return fitting[0]
     if fitting:

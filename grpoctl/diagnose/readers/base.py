@@ -95,6 +95,7 @@ class Reading:
     document: Mapping[str, Any] | None = None  # result.json of a run of ours; before that, what it was started as
     run: str = ""  # what a source of several runs calls the one that this is
     further: tuple[Reading, ...] = ()  # the other runs of such a source
+    whole: bool = True  # False for a run of ours that did not come to an end of its own
     pictures: tuple[Path, ...] = ()  # PNG images of what evaluations answered, of a run that keeps some: first and last
 
 

@@ -529,7 +529,9 @@ def _one_reward(theirs: str) -> str | None:
     """A part of the reward that is called `NAME_reward`."""
     match = _ONE_REWARD.fullmatch(_joined(theirs))
     words = set(match["name"].split("_")) if match is not None else set()
-    if "/" not in theirs and len(words) > 1 and words & _EVALUATED:  # initial_eval_reward, eval_format_reward
+    if (
+        match is not None and "/" not in theirs and len(words) > 1 and words & _EVALUATED
+    ):  # initial_eval_reward, eval_format_reward
         part = "_".join(word for word in match["name"].split("_") if word not in _EVALUATED | _OF_PLACE)
         return f"eval/rewards/{part}" if part else "eval/reward"
     if not _OF_PROSE.isdisjoint(words):

@@ -17,6 +17,7 @@ from typing import Any
 
 from core.errors import GrpoError, NotFoundError, StorageError
 from core.health.case import Case, Notice, Sample, case_of
+from core.health.examine import OF_WHOLE_RUNS
 from core.health.finding import StepTable
 from grpoctl.config import read_resolved
 from grpoctl.diagnose.readers.base import Reading, Source
@@ -73,9 +74,13 @@ class _RunDirectory:
             experiment = (read_json(place.provenance) or {}).get("experiment")
         with suppress(GrpoError):
             identity = identity_of(place)
+        record = None
+        with suppress(GrpoError):
+            record = liveness.standing(place)
         return Reading(
             case=case,
             kind=self.name,
+            whole=record is None or not record.status.resumable,
             source=str(place.path),
             spec=str(experiment) if experiment else None,
             notes=tuple(_notes(place, case, document)),
@@ -128,6 +133,9 @@ def _notes(run: RunDir, case: Case, document: dict[str, Any] | None) -> list[str
             notes.append(_no_rows(record, document))
         elif record is not None and not record.status.ended:
             notes.append(f"the run has not ended ({record.status}): read to step {step}")
+        elif record is not None and record.status.resumable:
+            later = ", ".join(OF_WHOLE_RUNS)
+            notes.append(f"the run did not come to its end ({record.status}): {later} are not looked at")
         elif document is None and run.result.is_file():
             notes.append(f"result.json is damaged: read from its rows, to step {step}")
         elif document is None:

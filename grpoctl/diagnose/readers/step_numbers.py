@@ -64,7 +64,8 @@ def numbered(logged: Sequence[Logged], *, mapped: Mapping[str, str]) -> Numbered
     stated = {}
     if how.startswith(_OWN_STEPS) and len(training) < len(logged):
         stated = {step: number_of[id(entry)] for step, entry in zip(own, training, strict=True)}
-    entries, step = [], 0
+    entries: list[Entry] = []
+    step = 0
     for entry in logged:  # an evaluation without a step of its own stands behind the one it was made after
         if not entries and with_step and _is_a_citation(entry, number_of):
             continue

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.tasks import registry
+from grpoctl.cli.sample import print_completions
 from grpoctl.runs.run_dir import Home, RunDir
 from tests.bandit import BANDIT, PACKAGE
 from tests.conftest import Recorded
@@ -71,6 +72,16 @@ def test_several_completions_are_told_apart(grpoctl: Grpoctl) -> None:
     said = grpoctl("sample", "tiny", "12+7=", "-n", "2", "--max-tokens", "1")
     assert [line for line in said.out.splitlines() if line.startswith("---")] == ["--- 1 (cut off)", "--- 2 (cut off)"]
     assert "2 of 2 were cut off at 1 tokens" in said.err
+
+
+def test_an_empty_answer_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*texts: str) -> str:
+        print_completions([{"text": text, "truncated": False} for text in texts], 8)
+        return capsys.readouterr().err
+
+    assert "2 of 3 are empty" in said("", "a", " ")
+    assert "it is empty" in said("")
+    assert said("a", "b") == ""
 
 
 def test_a_selector_answers_the_queries_of_its_task(grpoctl: Grpoctl, home: Home) -> None:

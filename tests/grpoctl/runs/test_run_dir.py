@@ -109,6 +109,14 @@ def test_an_experiments_name_means_no_other_ones_runs(home: Home) -> None:
         home.find("p30")
 
 
+def test_what_never_recorded_a_step_is_passed_over_where_steps_are_wanted(home: Home) -> None:
+    older, newer = add_run(home, P30, started=1.0), add_run(home, P30, started=2.0, state=Status.FAILED)
+    assert home.find("p30", begun=True) == newer  # none has
+    older.metrics.write_text("{}\n")
+    assert (home.find("p30", begun=True), home.find("p30")) == (older, newer)
+    assert home.find(newer.id, begun=True) == newer  # named itself
+
+
 def test_find_by_path(home: Home) -> None:
     run = add_run(home, P30, started=1.0)
     assert home.find(str(run.path)) == run

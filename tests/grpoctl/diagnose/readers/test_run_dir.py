@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core.errors import NotFoundError, StorageError
+from core.health.case import Case
+from core.health.examine import OF_WHOLE_RUNS
+from grpoctl.diagnose.diagnosis import diagnose
 from grpoctl.diagnose.readers.base import Source
 from grpoctl.diagnose.readers.registry import open_source
 from grpoctl.diagnose.readers.run_dir import READER, case_of_run
@@ -65,6 +69,17 @@ def test_a_folder_that_is_called_as_an_experiment_is_not_in_the_way(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "p31").mkdir()
     assert READER.read(asked("p31")).spec == "p31"
+
+
+@pytest.mark.parametrize(("ended", "whole"), [("COMPLETED", True), ("INTERRUPTED", False), ("FAILED", False)])
+def test_what_only_a_whole_run_can_show(recorded: Recorded, ended: str, whole: bool) -> None:
+    run = recorded(ended=ended)
+    reading = open_source(Source(name=str(run.path), path=run.path))
+    assert any("did not come to its end" in note for note in reading.notes) is not whole
+    stood: list[dict[str, float | None]] = [{"step": at, "reward/mean": 0.5 + 0.01 * (at % 3)} for at in range(1, 61)]
+    judged = replace(reading, case=Case(rows=stood))
+    ids = {finding.id for finding in diagnose(judged, with_hints=False).findings}
+    assert (reading.whole, not ids.isdisjoint(OF_WHOLE_RUNS)) == (whole, whole)
 
 
 def test_a_run_under_way_with_a_torn_line(recorded: Recorded) -> None:
