@@ -108,6 +108,16 @@ def _options(
         raise typer.Exit(exits.USAGE)
 
 
+def _as_a_setting(error: Any, command: str) -> str:
+    """How a spec's setting is given, where somebody gave it as an option (`--learning-rate 1e-4`)."""
+    option = str(getattr(error, "option_name", "") or "")
+    takes_settings = command.rsplit(maxsplit=1)[-1] in ("run", "sweep", "show", "validate", "check", "eval")
+    near = bool(getattr(error, "possibilities", None))
+    if not takes_settings or near or not option.startswith("--"):
+        return ""
+    return f" (a setting of the spec? {option[2:].replace('-', '_')}=VALUE)"
+
+
 def main() -> None:
     """Run the command line; every error is one line and an exit code."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
@@ -118,7 +128,8 @@ def main() -> None:
         sys.exit(app(standalone_mode=False))
     except UsageError as error:
         command = error.ctx.command_path if error.ctx else "grpoctl"
-        _fail(f"{' '.join(error.format_message().split()).rstrip('.')}; see: {command} --help", exits.USAGE)
+        said = " ".join(error.format_message().split()).rstrip(".")
+        _fail(f"{said}{_as_a_setting(error, command)}; see: {command} --help", exits.USAGE)
     except (GrpoError, OSError) as error:
         if os.environ.get("GRPOCTL_DEBUG"):
             raise

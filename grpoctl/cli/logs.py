@@ -72,7 +72,7 @@ def log_source(entry: RunDir | StudyDir) -> LogSource:
         progress, under_way, file = _study_progress(entry), entry.is_held, "sweep.json"
     if entry.log.exists():
         return LogSource(new_lines=_log_lines(entry.log), note="", under_way=under_way)
-    note = f"{entry.id} was not started with --detach and has no log; its progress by {file}:"
+    note = f"{entry.id} has no log; its progress by {file}:"
     return LogSource(new_lines=progress, note=note, under_way=under_way)
 
 

@@ -15,6 +15,7 @@ from core.errors import NotFoundError
 
 Origin = Literal["user", "shipped"]
 SUFFIX = ".yaml"
+_MOST_NAMES = 12  # that an error lists
 
 
 def shipped_folder(kind: str = "experiments") -> Path:
@@ -56,15 +57,24 @@ class Library:
             return known[stem][0]
         if stem in neighbours:
             return neighbours[stem]
+        beside_it = self.user.parent
+        if self.kind == "experiment" and stem in sweep_library(beside_it).files():
+            raise NotFoundError(f"no experiment {name!r}: it is a sweep; try grpoctl sweep {name}")
+        if self.kind == "sweep" and stem in Library(user=beside_it / "experiments").files():
+            raise NotFoundError(f"no sweep {name!r}: it is an experiment; try grpoctl run {name}")
         raise NotFoundError(f"no {self.kind} {name!r}; {self._names([*known, *neighbours], near=stem)}")
 
     def _names(self, known: Iterable[str], near: str) -> str:
-        """`did you mean p31? There are: p30, p31`."""
+        """`did you mean p31? There are: p30, p31`; of many the nearest, or the first."""
         names = sorted(set(known))
         if not names:
             return f"there are no {self.kind}s: neither ./{self.kind}s nor the installation has any"
         close = difflib.get_close_matches(near.lower(), names, n=1)
-        return (f"did you mean {close[0]}? " if close else "") + f"There are: {', '.join(names)}"
+        meant = f"did you mean {close[0]}? " if close else ""
+        if len(names) <= _MOST_NAMES:
+            return f"{meant}There are: {', '.join(names)}"
+        first = "" if close else f"There are: {', '.join(names[:_MOST_NAMES])}, ... "
+        return f"{meant}{first}grpoctl ls shows all {len(names)}"
 
 
 def sweep_library(folder: Path = Path()) -> Library:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from grpoctl.app import COMMANDS, app
+from grpoctl.app import COMMANDS, app, main
 from tests.architecture.source import ROOT
 
 # The modules of grpoctl.cli that are loaded once main() has ended, after what it printed.
@@ -71,3 +71,20 @@ def test_what_needs_no_command_imports_none(arguments: tuple[str, ...], tmp_path
 @pytest.mark.process
 def test_a_command_imports_its_file_and_no_other_command(tmp_path: Path) -> None:
     assert loaded_by("new", "--help", cwd=tmp_path) & {file for file, _ in COMMANDS.values()} == {"new"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "p31", "--learning-rate=3e-4"], "--learning-rate (a setting of the spec? learning_rate=VALUE); see"),
+        (["run", "p31", "--sed", "3"], "--sed (Possible options: --seed, --seeds); see"),
+        (["ls", "--learning-rate", "3"], "--learning-rate; see: grpoctl ls --help"),
+    ],
+)
+def test_a_setting_given_as_an_option(
+    arguments: list[str], says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["grpoctl", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert (ended.value.code, says in capsys.readouterr().err) == (2, True)

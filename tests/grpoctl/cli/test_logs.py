@@ -128,7 +128,7 @@ def test_a_run_without_a_log_shows_its_steps(grpoctl: Grpoctl, recorded: Recorde
     run = recorded(steps=2)
     said = grpoctl("logs", "p31", "-n", "2")
     (note,) = said.err.splitlines()
-    assert [fact for fact in (run.id, "--detach", "metrics.jsonl") if fact not in note] == []
+    assert [fact for fact in (run.id, "has no log", "metrics.jsonl") if fact not in note] == []
     assert [line.split()[:4] for line in said.out.splitlines()] == [
         ["step", "1", "reward", "0.100"],
         ["step", "2", "reward", "0.200"],

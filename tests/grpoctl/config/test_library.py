@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import NotFoundError
-from grpoctl.config import Library, experiments, load, shipped_folder
+from grpoctl.config import Library, experiments, load, shipped_folder, sweep_library
 
 
 @pytest.fixture
@@ -53,6 +53,32 @@ def test_an_unknown_name_says_what_there_is(name: str, says: str, library: Libra
     with pytest.raises(NotFoundError) as caught:
         load(name, library=library)
     assert says in str(caught.value)
+
+
+def test_many_names_are_not_listed(tmp_path: Path) -> None:
+    for number in range(10, 30):
+        (tmp_path / f"e{number}.yaml").touch()
+    library = Library(user=tmp_path / "none", shipped=tmp_path)
+    with pytest.raises(NotFoundError, match=r"^no experiment 'e31'; did you mean e3?1?\S*\? grpoctl ls shows all 20$"):
+        library.find("e31")
+    with pytest.raises(NotFoundError, match=r"'qq'; There are: e10, .*, e21, \.\.\. grpoctl ls shows all 20$"):
+        library.find("qq")
+
+
+@pytest.mark.parametrize(
+    ("library", "name", "says"),
+    [
+        (
+            Library(),
+            "collapse-study",
+            "it is a sweep; try grpoctl sweep collapse-study",
+        ),
+        (sweep_library(), "p31", "it is an experiment; try grpoctl run p31"),
+    ],
+)
+def test_a_name_of_the_other_kind(library: Library, name: str, says: str) -> None:
+    with pytest.raises(NotFoundError, match=says):
+        library.find(name)
 
 
 def test_a_path_brings_its_neighbours(library: Library, tmp_path: Path) -> None:
