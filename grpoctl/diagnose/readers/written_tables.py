@@ -130,6 +130,7 @@ _OF_RUNS = frozenset({
     "policy", "agent",
     "방법", "모델", "실험", "方法", "模型", "实验", "设置", "配置", "版本", "手法", "モデル", "設定", "実験",
 })  # fmt: skip
+_MOST_IN_A_CELL = 8  # values, of a run each
 _FEWEST_STEPS = 3  # rows that show a course
 _SHARE = re.compile(r"\d\s*\**\s*%")
 _NO_SCORES = frozenset({  # words of shares that are no scores, or of which less is better
@@ -474,6 +475,8 @@ class WrittenTable:
             rows = [self.rows[0][: order.width], *([*row, *[""] * (order.width - len(row))] for row in told)]
             lines = [self.lines[0], *(self.lines[line] for line, _ in order.places)]
             return replace(self, lines=lines, rows=rows).course(is_known, run)
+        if (count := _runs_in_a_cell(self.rows, is_known)) > 1:
+            return self._of_cells(count, is_known, run)
         first, *body = _parted(self.rows)
         apart = _without_shared_name(_without_one_step(first), is_known)
         first, body = _end_columns_joined(apart, body, is_known)
@@ -493,6 +496,15 @@ class WrittenTable:
         if not across or not body:
             return Course(unknown=header)
         return replace(table._upright(header, body, across, run, has_ends=has_ends), taken=taken)
+
+    def _of_cells(self, count: int, is_known: Callable[[str], bool], asked: str | None) -> Course:
+        """A table whose cells have a value of each of so many runs: `0.34 / 0.36 / 0.38`."""
+        names = [f"{at} of {count} in each cell" for at in range(1, count + 1)]
+        place = names.index(asked) if asked in names else 0
+        rows = [self.rows[0], *([_part_of_cell(cell, place, count) for cell in row] for row in self.rows[1:])]
+        course = replace(self, rows=rows).course(is_known, None)
+        runs = [_Run(spans=(), places=frozenset(), name=name) for name in names]
+        return replace(course, runs=_Runs(found=runs)) if course.rows else course
 
     def _upright(
         self,
@@ -586,6 +598,8 @@ def _with_evaluations(
     if column is None or not _rise(_spans([row[column] for row in body])):
         return names
     known = [place for place, name in enumerate(header) if is_known(name) and place != column]
+    if any(len(cell) > _LONGEST for row in body for cell in row):
+        return names
     alone = [row for row in body if all(_is_empty(row[place]) for place in known)]
     for place, name in enumerate(header):
         cells = [row[place] for row in body if not _is_empty(row[place])]
@@ -791,6 +805,27 @@ def _parts_of_column(name: str, cells: Sequence[str]) -> list[list[str]]:
     shared = names[0].rpartition(" ")[0]
     named = [names[0], *(f"{shared} {other}".strip() for other in names[1:])]
     return [named, *(part if part in told else [part[0]] * len(names) for part in parts)]
+
+
+def _runs_in_a_cell(rows: Sequence[Sequence[str]], is_known: Callable[[str], bool]) -> int:
+    """How many runs each cell of a table of steps has a value of, as many for two metrics or more; else 1."""
+    header, *body = rows
+    if any(len(cell) > _LONGEST for row in rows for cell in row):
+        return 1
+    known = [at for at, name in enumerate(header) if is_known(_named(name)) and "/" not in _named(name)]
+    parts = [[row[at].split(" / ") for row in body if not _is_empty(row[at])] for at in known]
+    sizes = {len(cell) for column in parts for cell in column}
+    if len(known) < 2 or len(body) < 2 or len(sizes) != 1 or not any(_numbers(name) for name in map(_named, header)):
+        return 1
+    values = [[_one(_plain(part)) for part in cell] for column in parts for cell in column]
+    count = sizes.pop()
+    of_totals = count == 2 and any(map(_are_counts, parts))
+    return 1 if of_totals or count > _MOST_IN_A_CELL or any(None in cell for cell in values) else count
+
+
+def _part_of_cell(cell: str, place: int, count: int) -> str:
+    parts = cell.split(" / ")
+    return parts[place] if len(parts) == count else cell
 
 
 def _are_counts(parts: Sequence[Sequence[str]]) -> bool:

@@ -823,6 +823,17 @@ RUNS = {  # a table with a row or a column for each run -> what each run is call
             "B": [{"reward/mean": 0.3}, {"reward/mean": 0.5, "kl": 9}],
         },
     ),
+    "a value of each in every cell": (
+        "| step | reward | entropy |\n|---|---|---|\n| 1 | 0.3 / 0.4 / 0.5 | 1.1 / 1.2 / 1.3 |\n"
+        "| 2 | 0.6 / 0.7 / 0.8 | 1.4 / 1.5 / 1.6 |\n",
+        {
+            f"{at + 1} of 3 in each cell": [
+                {"reward/mean": 0.3 + at / 10, "entropy": 1.1 + at / 10},
+                {"reward/mean": 0.6 + at / 10, "entropy": 1.4 + at / 10},
+            ]
+            for at in range(3)
+        },
+    ),
     "sections": (
         "## v1\nlr=1e-5\n\n| Step | Reward |\n|---|---|\n| 10 | 0.6 |\n| 20 | 0.1 |\n\n## v2\n\n"
         "| Step | avg reward | KL |\n|---|---|---|\n| 10 | 0.5 | 0.1 |\n| 20 | 0.7 | 0.2 |\n",
