@@ -248,7 +248,7 @@ def test_what_sentences_and_tables_say_behind_the_metrics(text: str, settings: d
 
 def test_what_prints_state_goes_before_what_sentences_say() -> None:
     said = ("A learning rate of 1e-5 was tried first.", False, False)
-    assert heads(("lr: 1e-6", True, False), said) == {"learning_rate": 1e-6}
+    assert heads(("actor_learning_rate: 1e-6", True, False), said) == {"learning_rate": 1e-6}
 
 
 def test_settings_of_a_section_are_its_runs() -> None:

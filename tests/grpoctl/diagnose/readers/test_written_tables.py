@@ -11,7 +11,7 @@ import pytest
 from core.errors import GrpoError
 from grpoctl.diagnose.readers.base import Source
 from grpoctl.diagnose.readers.registry import open_source
-from grpoctl.diagnose.readers.written_tables import cell_values, steps_of_label
+from grpoctl.diagnose.readers.written_cells import cell_values, steps_of_label
 
 Row = dict[str, float]
 
@@ -718,7 +718,7 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         ],
     ),
     "an item for a step that goes on in the next line": (
-        "- Reward trajectory:\n  - Step 1: reward `0.57`, parseable `0.95`,\n    code-fence `0.16`, "
+        "- Reward trajectory:\n  - Step 1: reward `0.57`, parseable `0.95`,\n    code-fence `0.16`,\n    "
         "sequence length `267.4`.\n"
         "  - Step 10: reward `0.81`, parseable `1.0`,\n    sequence length `273.0`.\n",
         [
@@ -868,6 +868,14 @@ def test_a_table_of_several_runs_is_each_of_them(name: str, tmp_path: Path) -> N
     }
     assert told == {run: [pytest.approx(row) for row in rows] for run, rows in expected.items()}
     assert first.source == f"{file} ({first.run})"
+
+
+def test_a_table_printed_again_in_another_section_is_no_other_run(tmp_path: Path) -> None:
+    table = "| step | reward | kl |\n|---|---|---|\n| 1 | 0.1 | 0.2 |\n| 2 | 0.2 | 0.3 |\n"
+    file = tmp_path / "report.md"
+    file.write_text(f"## All\n\n{table}\n## Again\n\n{table}")
+    found = open_source(Source(name=str(file), path=file))
+    assert (found.run, found.further, len(found.case.rows)) == ("", (), 2)
 
 
 def test_a_table_with_a_row_of_each_run_is_read_only_where_nothing_else_is(tmp_path: Path) -> None:
