@@ -36,6 +36,11 @@ from grpoctl.diagnose.readers.trainer_log import (
 )
 from grpoctl.diagnose.readers.whole_documents import JSON, document_of, format_of, may_be_document
 
+_AN_END = re.compile(  # first_200, last_50_steps
+    r"(?:first|start|initial|early)(?:_\d{1,6})?(?:_(?:steps|updates|groups|rows))?"
+    r"|(?P<last>last|end|final|late)(?:_\d{1,6})?(?:_(?:steps|updates|groups|rows))?",
+    re.IGNORECASE,
+)
 _ONE_END = re.compile(  # first_step_kl, final_reward; reward_before, reward_after
     r"(?:(?P<first>first|initial|start|pre)|last|final|end|post)_(?:step_)?(?P<behind>\w+)"
     r"|(?P<before>\w+?)_(?:(?P<earlier>before|start|first|initial)|after|end|last|final)",
@@ -305,7 +310,7 @@ def _rows(document: Any) -> list[dict[str, float]]:
         return _of_values(rows) or [dict(flat_numbers(row)) for row in rows]
     if not isinstance(document, dict):
         return []
-    for form in (_only_values, _history, _points, _columns, _numbered):
+    for form in (_only_values, _history, _points, _columns, _numbered, _two_ends):
         if rows := form(document):
             return rows
     whole = dict(flat_numbers({name: value for name, value in document.items() if name not in _SETTINGS}))
@@ -470,6 +475,17 @@ def _numbered(document: Mapping[str, Any]) -> list[dict[str, float]]:
         rows = [{place: float(match["number"]), **dict(flat_numbers(part[key]))} for key, match in named.items()]
         if any(map(is_entry, rows)):
             return sorted(rows, key=lambda row: row[place])
+    return []
+
+
+def _two_ends(document: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The rows of an object for a run's start and one for its end: `{"first_200": {...}, "last_200": {...}}`."""
+    for called, part in [*_parts(document), *(two for _, one in _parts(document)[1:] for two in _parts(one)[1:])]:
+        named = {key: match for key in part if (match := _AN_END.fullmatch(key)) and isinstance(part[key], dict)}
+        rows = {bool(match["last"]): dict(flat_numbers(part[key])) for key, match in named.items()}
+        metrics = [{*_metrics([row])} for row in rows.values()]
+        if len(named) == len(rows) == 2 and not _is_of_evaluation(called) and set.intersection(*metrics):
+            return [rows[False], rows[True]]
     return []
 
 

@@ -179,6 +179,9 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     lr-SGD | learning_rate
     tool_call/mean | tools/calls
     kl_policy_base | kl
+    kl_k1 | kl
+    kl_k2 | kl
+    kl_k3 | kl
     actor_train/grad_norm | grad_norm
     length/mean | completions/length
     length/cap_hit_rate | completions/truncated

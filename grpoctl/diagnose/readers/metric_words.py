@@ -158,7 +158,7 @@ _MEANS: dict[frozenset[str], str] = {
                                   "length truncated share", "length truncated",
                                   "cut off", "cut off share", "hitting max length", "max length hit share", "zero eos",
                                   "zero eos share"),
-        "completions/valid": ("valid", "valid share", "valid response", "valid response share", "validity", "parsed",
+        "completions/valid": ("format valid", "format valid share", "valid", "valid share", "valid response", "valid response share", "validity", "parsed",
                               "parsed share", "valid json", "valid json share", "valid action", "valid action share",
                               "executable", "executable share"),
         "completions/distinct": ("distinct", "distinct share", "distinct response", "distinct response share"),
@@ -242,6 +242,11 @@ _COUNTING = frozenset({  # words of how rewards were counted, spread and compute
     "queue", "calls", "samples", "counts", "skew", "kurtosis", "hist", "histogram", "entropy", "nonzero", "positive",
     "pos", "distinct",
 })  # fmt: skip
+_FEW_WORDS = 4
+_NO_SCORE = frozenset({  # of an evaluation, beside its score
+    "length", "response", "tokens", "truncated", "format", "valid", "batch", "interval", "every", "prompts", "split",
+    "seed", "set", "hack", "hacked", "hacking", "invalid", "runtime", "per", "second", "rate", "share", "grad", "lr",
+})  # fmt: skip
 _CODE = re.compile(r"[a-z]\d{1,3}")
 _QUANTILE = re.compile(r"[pq]_?\d+")
 _OWNERS = {"value": "critic", "policy": "policy", "actor": "policy"}  # of a loss
@@ -271,11 +276,15 @@ def metric_by_words(name: str) -> str | None:
 
 @lru_cache(maxsize=200_000)
 def part_by_words(name: str) -> str | None:
-    """`rewards/NAME` where a table's column is called a score of something (`strict acc`, `tool reward`, `recall`)."""
+    """`rewards/NAME` where a table's column is called a score of something (`strict acc`, `tool reward`, `recall`), or
+    `eval/slices/NAME` where it says that it was evaluated.
+    """
     if len(name) > _LONGEST:
         return None
     plain = _REMARK.sub(" ", _MARKS.sub(" ", name))
     words = _words(plain)
+    if (held_out := _held_out_by_words(plain)) is not None:
+        return held_out
     of_form = len(words) > 1 and {*words} <= _OF_FORM | _SCORES and not _OF_A_FORM.isdisjoint(words)
     if _NO_NAME.search(plain) or _VALUED.search(plain) or not _NO_PARTS.isdisjoint(words):
         return None
@@ -283,6 +292,17 @@ def part_by_words(name: str) -> str | None:
         return None
     slug = "_".join(re.findall(r"\w+", plain.lower()))
     return f"rewards/{slug}" if slug else None
+
+
+def _held_out_by_words(plain: str) -> str | None:
+    """`eval/slices/NAME` of a column that says that it is an evaluation of something (`eval edit_similarity`)."""
+    first, *rest = _raw_words(plain.replace("_", " ").replace("/", " ")) or [""]
+    known = {*rest} - _HELD_OUT
+    if first not in ("eval", "val", "validation", "heldout") or not known or len(rest) > _FEW_WORDS:
+        return None
+    if not (_COUNTING | _NO_PARTS | _NO_SCORE).isdisjoint({*rest, *(_SAME.get(word, word) for word in rest)}):
+        return None
+    return f"eval/slices/{'_'.join(rest)}"
 
 
 @lru_cache(maxsize=200_000)

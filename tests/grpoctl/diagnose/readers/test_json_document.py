@@ -61,6 +61,8 @@ def test_aggregates_are_one_row(tmp_path: Path) -> None:
     [
         ({"initial_reward": 0.1, "final_reward": 0.5, "kl": 0.1}, [0.1, 0.5]),
         ({"reward_before": 0.1, "reward_after": 0.5}, [0.1, 0.5]),
+        ({"grpo": {"updates": 9, "first_200": {"reward": 0.1}, "last_200": {"reward": 0.5}}}, [0.1, 0.5]),
+        ({"last": {"reward": 0.5, "kl_k3": 0.1}, "first": {"reward": 0.1, "kl_k3": 0.0}}, [0.1, 0.5]),
         ({"failure": {"mode": "adapter off", "first_step_reward": 0.1, "first_step_grad_norm": "NaN"}}, [0.1]),
         ({"reward": {"mean": 0.1}, "last_checkpoint": 40}, [0.1]),
         ({"reward": 0.5, "kl": 0.1, "final_reward": 0.6}, [0.5]),  # told in full

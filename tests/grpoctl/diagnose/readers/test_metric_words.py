@@ -133,7 +133,11 @@ def test_times_and_counters_stay_aside() -> None:
         ("最终答对", "rewards/最终答对"),
         ("p − precision", None),  # a difference
         ("best reward", None),
-        ("val precision", None),
+        ("val precision", "eval/slices/precision"),
+        ("eval `edit_similarity`", "eval/slices/edit_similarity"),
+        ("eval hack rate", None),
+        ("eval samples", None),
+        ("soft format", "rewards/soft_format"),
         ("notes", None),
     ],
 )
