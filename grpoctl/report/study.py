@@ -19,7 +19,7 @@ from grpoctl.analysis.sweeps import tables
 from grpoctl.analysis.sweeps.axes import is_range, table_axes, two_way
 from grpoctl.analysis.sweeps.budget import account
 from grpoctl.analysis.sweeps.document import Digest, digest, read_study
-from grpoctl.analysis.sweeps.effects import EFFECT_KIND, FEWEST, INTERVAL_KIND
+from grpoctl.analysis.sweeps.effects import EFFECT_KIND, INTERVAL_KIND
 from grpoctl.analysis.sweeps.findings import study_conclusions
 from grpoctl.analysis.sweeps.report import text_report
 from grpoctl.analysis.sweeps.wording import value_text
@@ -176,11 +176,8 @@ def _effects(of: Digest, prefix: str) -> list[Block]:
     if not of.effects:
         return [labelled([Line(label="", text="No axis varies over the candidates: none can have an effect.")], title)]
     if not known:
-        text = (
-            f"{plural(len(of.ranking.order), 'candidate')} ranked: of fewer than {FEWEST}, or of scores that are all "
-            "equal, a model of main effects would show luck."
-        )
-        return [labelled([Line(label="", text=text)], title)]
+        text = f"{of.effects[0].judgement}: {of.effects[0].why}."
+        return [labelled([Line(label="", text=text[0].upper() + text[1:])], title)]
     names = {effect.key: of.names.get(effect.key, effect.key) for effect in known}
     axes = charts.distinct([f"{names[effect.key]}: {effect.judgement}" for effect in known])
     shares = [
