@@ -127,7 +127,7 @@ def _label(of: Digest, index: int, keys: Sequence[str]) -> str:
 
 
 def _candidates(of: Digest, prefix: str) -> list[Block]:
-    """The candidates, best first, each with its interval and its seeds."""
+    """The candidates in their order, each with its interval and its seeds."""
     order = of.ranking.order[:_MOST_ROWS]
     if not order:
         return [labelled([Line(label="", text="No candidate has come to an end of its own.")], "Candidates")]
@@ -157,7 +157,7 @@ def _candidates(of: Digest, prefix: str) -> list[Block]:
     return [
         Chart(
             name=table,
-            title="Candidates, best first",
+            title=f"Candidates, {of.ranking.by}",
             reads=reads,
             spec=charts.forest(table, list(labels.values()), series.measured(of.metric), seeds=f"{table}-seeds",
                                states=[row[4] for row in rows] if of.ranking.noise else ()),

@@ -46,7 +46,7 @@ class Crossing:
 
 
 def ranking(of: Digest, most: int = _MOST) -> list[Section]:
-    """The candidates, best first: what varies, the score with its interval, each seed, where it came near the best."""
+    """The candidates in their order: what varies, score and interval, the seeds, where it came near the best."""
     order = of.ranking.order[:most]
     if not order:
         return []
@@ -68,7 +68,8 @@ def ranking(of: Digest, most: int = _MOST) -> list[Section]:
         row += [_near(of, index)] if near else []
         rows.append(tuple(row))
     hidden = len(of.ranking.order) - len(order)
-    notes = ["= not significantly different from the best"] if len(of.ranking.indistinguishable) > 1 else []
+    notes = [of.ranking.by] if of.ranking.seeds_first else []
+    notes += ["= not significantly different from the best"] if len(of.ranking.indistinguishable) > 1 else []
     notes += [interval_kind(of.ranking.noise)] if of.ranking.noise else []
     notes += ["! a guard stopped some of its runs"] if any(index in of.ranking.flagged for index in order) else []
     notes += [f"{plural(hidden, 'further candidate')} not shown (--csv has all)"] if hidden else []

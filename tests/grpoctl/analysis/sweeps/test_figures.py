@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from grpoctl.analysis.sweeps.document import digest
+from grpoctl.analysis.sweeps.figures.candidates import scores
 from grpoctl.analysis.sweeps.figures.drawing import draw
 from tests.studies import AXES, K, advantage_study, collapse_study, ladder_study, study, trial
 
@@ -50,6 +52,15 @@ def test_a_whole_study_has_all_figures(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_odd_studies_break_no_figure(document: dict[str, Any], names: list[str], tmp_path: Path) -> None:
     assert drawn(document, tmp_path) == names
+
+
+def test_the_title_of_the_scores_says_what_they_are_ordered_by() -> None:
+    trials = [trial(0, [0.7]), trial(1, [0.6, 0.6])]
+    believed = {"search": {"believed": {"1": [0.6, 0.1, 0.9]}}}
+    for more, words in (({}, "candidates, best first\n"), (believed, "candidates, those with most seeds first, then")):
+        figure = scores(digest(study(trials, **more)))
+        assert figure is not None
+        assert words in figure.get_suptitle()
 
 
 def test_a_figure_that_has_nothing_to_show_any_more_goes(tmp_path: Path) -> None:

@@ -66,6 +66,16 @@ def test_a_ranking_has_one_row_per_candidate_best_first() -> None:
     assert "8 further candidates not shown" in short.note
 
 
+def test_where_more_seeds_come_first_the_ranking_says_so() -> None:
+    trials = [trial(0, [0.7]), trial(1, [0.6, 0.6]), trial(2, [0.5, 0.5])]  # #0 has the highest mean, of one seed
+    table = section(study(trials, search={"believed": {"1": [0.6, 0.1, 0.9], "2": [0.5, 0.1, 0.1]}}), "Ranking")
+    assert [row[1] for row in table.rows] == ["1", "2", "0"]
+    assert table.note.startswith("those with most seeds first, then best first; ")
+    assert "first" not in section(study(trials), "Ranking").note
+    alike = study(trials[1:], search={"believed": {"1": [0.6, 0.1, 0.9], "2": [0.5, 0.1, 0.1]}})
+    assert "first" not in section(alike, "Ranking").note  # all have as many: the best is first
+
+
 def test_parameters_that_never_vary_are_left_out() -> None:
     trials = [trial(n, [n / 10], params={"a.same": 1, "a.other": n}) for n in range(2)]
     assert section(study(trials), "Ranking").columns == ("", "#", "other", "eval/reward", "seeds", "status")
