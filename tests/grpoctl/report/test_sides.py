@@ -13,7 +13,7 @@ from grpoctl.analysis.collect import load_run
 from grpoctl.analysis.compare import compare
 from grpoctl.cli.report import named, report_of
 from grpoctl.files import read_json, replace_json, replace_rows
-from grpoctl.report.document import Chart, Problem
+from grpoctl.report.document import Answers, Chart, Problem
 from grpoctl.runs.run_dir import Home, RunDir
 from tests import reported
 from tests.conftest import Recorded
@@ -104,6 +104,26 @@ def test_one_side_is_set_against_its_own_start(home: Home, recorded: Recorded) -
     assert answers["sides"] == ["before training", "at the end"]
     assert answers["problems"][0]["reward"] == pytest.approx([0.5, 0.105])
     assert [run["run_id"][:11] for run in part["runs"]] == ["p31-tiny-s0", "p31-tiny-s1"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ((2, 2), ("the mean over 2 runs a side, 1 draw each;", "first draw of each run, ")),
+        ((5, 5), ("the mean over 5 runs a side, 1 draw each;", "first draw of 3 of 5 runs a side, ")),
+        ((5, 2), ("the mean over 5 and 2 runs a side, ", "first draw of 3 of 5 runs and 2 of 2 runs a side, ")),
+    ],
+)
+def test_what_a_reward_is_the_mean_over_and_how_many_answers_are_shown(
+    home: Home, recorded: Recorded, seeds: tuple[int, int], words: tuple[str, ...]
+) -> None:
+    runs = [reported.run(recorded, seed) for seed in range(seeds[0])]
+    runs += [reported.run(recorded, seed, k=2) for seed in range(seeds[1])]
+    (part,) = report_of(home, [run.id for run in runs]).parts
+    (answers,) = (block for block in part.blocks if isinstance(block, Answers))
+    assert all(text in answers.reads for text in words)
+    shown = sorted(len(side) for side in answers.problems[0].answers)
+    assert shown == sorted(min(number, 3) for number in seeds)
 
 
 def test_runs_without_recorded_answers_say_so(home: Home, recorded: Recorded) -> None:
