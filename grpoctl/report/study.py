@@ -230,8 +230,8 @@ def _pair(of: Digest, prefix: str) -> list[Block]:
             name=table,
             title=f"{made.rows.name} and {made.columns.name} together",
             reads=(
-                f"Mean {of.metric} of the candidates ranked there, and how many those are. The darkest and the "
-                "lightest blue are the highest and the lowest score of any candidate."
+                f"Mean {of.metric} of the candidates ranked there, and how many those are. The blue that stands out "
+                "most from the page is the highest score of any candidate, the faintest the lowest."
             ),
             spec=charts.heat(
                 table,
