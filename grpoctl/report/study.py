@@ -294,7 +294,7 @@ def _curves(of: Digest, runs: Mapping[int, list[RunRecord]], left_out: int, pref
         f"{prefix}-curves", sides, [axis, "updates", "seconds"], metric=gain_metric(of.metric), colours=colours
     )
     dead = series.dead_groups(f"{prefix}-dead", sides, axis, colours)
-    text = "Thin: one run; thick: the mean over the runs of a group."
+    text = f"Thin: one run; thick: the mean over the runs of a group. {series.ENDED}"
     text += f" {plural(left_out, 'run')} of other candidates not drawn." if left_out else ""
     return [labelled([Line(label="", text=text)], "Curves"), *drawn, *([dead] if dead is not None else [])]
 

@@ -12,8 +12,9 @@ import pytest
 from grpoctl.analysis.collect import load_run
 from grpoctl.analysis.compare import compare
 from grpoctl.cli.report import named, report_of
-from grpoctl.files import read_json, replace_json, replace_rows
+from grpoctl.files import read_json, read_rows, replace_json, replace_rows
 from grpoctl.report.document import Answers, Chart, Problem
+from grpoctl.report.series import ENDED
 from grpoctl.runs.run_dir import Home, RunDir
 from tests import reported
 from tests.conftest import Recorded
@@ -81,6 +82,19 @@ def test_curves_over_what_was_drawn_updated_and_spent(compared: dict[str, Any]) 
 def test_dead_groups_over_time(compared: dict[str, Any]) -> None:
     means = [(row["x"], row["value"]) for row in rows(compared, "p0-dead-means") if row["side"].startswith("B")]
     assert means == [(8, 0.25), (16, 0.5), (24, 0.75), (32, 1.0)]
+
+
+def test_a_run_that_ended_early_goes_on_in_the_mean_and_the_page_says_so(home: Home, recorded: Recorded) -> None:
+    whole, short = reported.run(recorded, 0), reported.run(recorded, 1)
+    replace_rows(short.metrics, read_rows(short.metrics)[:3])  # before any step, and two of four steps
+    made = report_of(home, [whole.id, short.id])
+    means = [(row["x"], row["value"]) for row in rows(made.document()["parts"][0], "p0-dead-means")]
+    assert means == [(8, 0.25), (16, 0.5), (24, (0.75 + 0.5) / 2), (32, (1.0 + 0.5) / 2)]
+    (part,) = made.parts
+    said = [line.text for block in part.blocks for line in getattr(block, "lines", ())]
+    (dead,) = (block.reads for block in part.blocks if isinstance(block, Chart) and block.name == "p0-dead")
+    assert ENDED in dead
+    assert [text for text in said if ENDED in text and text.startswith("Thin: ")]
 
 
 def test_regressions_come_first_and_the_worst_of_them_first(compared: dict[str, Any]) -> None:
