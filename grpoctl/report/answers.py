@@ -129,16 +129,14 @@ def _texts(first: Evaluated, second: Evaluated, problems: Sequence[Problem]) -> 
     worst = [problem for problem in order if problem.became == "worse"][:_WORST]
     best = [problem for problem in reversed(order) if problem.became == "better"][:_BEST]
     same = [problem for problem in order if problem.became == "equal"][:_SAME]
-    draws = plural(first.evaluations[0][1].draws, "draw")
     shown = [
         *([f"the {plural(len(worst), 'worst regression')}, worst first"] if worst else []),
         *([f"the {plural(len(best), 'largest gain')}"] if best else []),
         *([f"{len(same)} that stayed equal"] if same else []),
     ]
     reads = (
-        f"{'' if worst else 'No problem got worse. '}Shown: {'; '.join(shown)}. The reward is the mean over {draws}; "
-        "the text is the first of them. What one problem changed by is mostly chance: read these to see how answers "
-        "differ, not how many do."
+        f"{'' if worst else 'No problem got worse. '}Shown: {'; '.join(shown)}. {_means_text(first, second)} "
+        "What one problem changed by is mostly chance: read these to see how answers differ, not how many do."
     )
     return document.Answers(
         title="The same prompts side by side",
@@ -146,6 +144,26 @@ def _texts(first: Evaluated, second: Evaluated, problems: Sequence[Problem]) -> 
         sides=(first.name, second.name),
         problems=(*worst, *best, *same),
     )
+
+
+def _means_text(first: Evaluated, second: Evaluated) -> str:
+    """What a problem's reward is the mean over, and which of the answers behind it are shown."""
+    runs = [len(side.evaluations) for side in (first, second)]
+    draws = [side.evaluations[0][1].draws for side in (first, second)]
+    of = "each run"
+    if max(runs) > _SEEDS:
+        shown = dict.fromkeys(f"{min(_SEEDS, number)} of {plural(number, 'run')}" for number in runs)
+        of = f"{' and '.join(shown)} a side"
+    return (
+        f"The reward beside a problem is the mean over {_of_sides(runs, 'run')} a side, {_of_sides(draws, 'draw')} "
+        f"each; below stands the first draw of {of}, with the mean over that run's draws."
+    )
+
+
+def _of_sides(numbers: Sequence[int], what: str) -> str:
+    """`5 runs`; where the sides differ `5 and 3 runs`."""
+    *others, last = dict.fromkeys(numbers)
+    return " and ".join([*map(str, others), plural(last, what)])
 
 
 def _cut(text: str) -> str:

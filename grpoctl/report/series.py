@@ -27,6 +27,7 @@ AXES: Mapping[str, str] = {  # what a row counts -> the title of the axis
     "updates": "updates of the weights",
     "seconds": "seconds of work, evaluations included",
 }
+ENDED = "Where a run has ended, its last value goes on in the mean."
 STEPS = "step"  # in the place of completions where supervised stages draw none
 _MANY = 12  # runs, from which on each is drawn fainter
 _POINTS = 24  # of one run's curve of training; of more, as many bins' means
@@ -88,7 +89,7 @@ def dead_groups(name: str, sides: Sides, axis: str, colours: Sequence[str] = ())
         title="Dead groups over time",
         reads=(
             "The share of groups in which all completions earned the same: nothing is learned from those. Thin: one "
-            f"seed, at most {_POINTS} points, each the mean of neighbouring steps; thick: the mean over seeds."
+            f"seed, at most {_POINTS} points, each the mean of neighbouring steps; thick: the mean over seeds. {ENDED}"
         ),
         spec=_spec(axis, "dead groups (share)", sides, tables, colours=colours, limits=(0.0, 1.0)),
         tables=tables,

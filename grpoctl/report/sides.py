@@ -368,8 +368,8 @@ def curves(sides: Mapping[str, Runs], prefix: str) -> list[Block]:
     axis = axis_of([run for runs in counted.values() for run in runs])
     drawn = series.evaluation_charts(f"{prefix}-curves", counted, [axis, "updates", "seconds"])
     reads = labelled([Line(label="", text=(
-        "Thin: one seed; thick: the mean over seeds. The same evaluations against what they cost: a side that is ahead "
-        "for its completions may be behind for its time."
+        f"Thin: one seed; thick: the mean over seeds. {series.ENDED} The same evaluations against what they cost: a "
+        "side that is ahead for its completions may be behind for its time."
     ))], "Curves")  # fmt: skip
     blocks: list[Block] = [reads, *drawn] if drawn else [
         labelled([Line(label="", text="No run has two evaluations: there is no curve to draw.")], "Curves")

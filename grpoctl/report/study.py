@@ -19,7 +19,7 @@ from grpoctl.analysis.sweeps import tables
 from grpoctl.analysis.sweeps.axes import is_range, table_axes, two_way
 from grpoctl.analysis.sweeps.budget import account
 from grpoctl.analysis.sweeps.document import Digest, digest, read_study
-from grpoctl.analysis.sweeps.effects import EFFECT_KIND, FEWEST, INTERVAL_KIND
+from grpoctl.analysis.sweeps.effects import EFFECT_KIND, INTERVAL_KIND
 from grpoctl.analysis.sweeps.findings import study_conclusions
 from grpoctl.analysis.sweeps.report import text_report
 from grpoctl.analysis.sweeps.wording import value_text
@@ -127,7 +127,7 @@ def _label(of: Digest, index: int, keys: Sequence[str]) -> str:
 
 
 def _candidates(of: Digest, prefix: str) -> list[Block]:
-    """The candidates, best first, each with its interval and its seeds."""
+    """The candidates in their order, each with its interval and its seeds."""
     order = of.ranking.order[:_MOST_ROWS]
     if not order:
         return [labelled([Line(label="", text="No candidate has come to an end of its own.")], "Candidates")]
@@ -157,7 +157,7 @@ def _candidates(of: Digest, prefix: str) -> list[Block]:
     return [
         Chart(
             name=table,
-            title="Candidates, best first",
+            title=f"Candidates, {of.ranking.by}",
             reads=reads,
             spec=charts.forest(table, list(labels.values()), series.measured(of.metric), seeds=f"{table}-seeds",
                                states=[row[4] for row in rows] if of.ranking.noise else ()),
@@ -176,11 +176,8 @@ def _effects(of: Digest, prefix: str) -> list[Block]:
     if not of.effects:
         return [labelled([Line(label="", text="No axis varies over the candidates: none can have an effect.")], title)]
     if not known:
-        text = (
-            f"{plural(len(of.ranking.order), 'candidate')} ranked: of fewer than {FEWEST}, or of scores that are all "
-            "equal, a model of main effects would show luck."
-        )
-        return [labelled([Line(label="", text=text)], title)]
+        text = f"{of.effects[0].judgement}: {of.effects[0].why}."
+        return [labelled([Line(label="", text=text[0].upper() + text[1:])], title)]
     names = {effect.key: of.names.get(effect.key, effect.key) for effect in known}
     axes = charts.distinct([f"{names[effect.key]}: {effect.judgement}" for effect in known])
     shares = [
@@ -233,8 +230,8 @@ def _pair(of: Digest, prefix: str) -> list[Block]:
             name=table,
             title=f"{made.rows.name} and {made.columns.name} together",
             reads=(
-                f"Mean {of.metric} of the candidates ranked there, and how many those are. The darkest and the "
-                "lightest blue are the highest and the lowest score of any candidate."
+                f"Mean {of.metric} of the candidates ranked there, and how many those are. The blue that stands out "
+                "most from the page is the highest score of any candidate, the faintest the lowest."
             ),
             spec=charts.heat(
                 table,
@@ -297,7 +294,7 @@ def _curves(of: Digest, runs: Mapping[int, list[RunRecord]], left_out: int, pref
         f"{prefix}-curves", sides, [axis, "updates", "seconds"], metric=gain_metric(of.metric), colours=colours
     )
     dead = series.dead_groups(f"{prefix}-dead", sides, axis, colours)
-    text = "Thin: one run; thick: the mean over the runs of a group."
+    text = f"Thin: one run; thick: the mean over the runs of a group. {series.ENDED}"
     text += f" {plural(left_out, 'run')} of other candidates not drawn." if left_out else ""
     return [labelled([Line(label="", text=text)], "Curves"), *drawn, *([dead] if dead is not None else [])]
 

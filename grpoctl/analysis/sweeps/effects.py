@@ -68,6 +68,7 @@ class AxisEffect:
     p: float | None = None
     together: float | None = None
     values: tuple[Effect, ...] = ()
+    why: str = ""  # nothing was fitted
 
     def document(self) -> dict[str, Any]:
         """What sweep.json has of it, under the axis's key."""
@@ -108,8 +109,11 @@ def axis_effects(document: Mapping[str, Any], ranking: Ranking) -> tuple[AxisEff
     scores = [ranking.scores[index] for index in order]
     if not terms:
         return ()
-    if n < FEWEST or n - columns < _FREE or max(scores) == min(scores):
-        return tuple(AxisEffect(key=term.key, judgement="not enough to judge", candidates=n) for term in terms)
+    least = max(FEWEST, columns + _FREE)
+    if n < least or max(scores) == min(scores):
+        total = max(int(document.get("total") or 0), len(params))
+        why = _too_few(n, total, least) if n < least else f"all {n} ranked candidates have the same score"
+        return tuple(AxisEffect(key=term.key, judgement="not enough to judge", candidates=n, why=why) for term in terms)
     weights = _weights(ranking)
     rows = [[1.0, *(column[at] for term in terms for column in term.columns), scores[at]] for at in range(n)]
     fit = _Fit(rows, weights, [len(term.columns) for term in terms])
@@ -132,6 +136,10 @@ def axis_effects(document: Mapping[str, Any], ranking: Ranking) -> tuple[AxisEff
             )
         )  # fmt: skip
     return tuple(sorted(effects, key=lambda effect: -(effect.share or 0.0)))
+
+
+def _too_few(ranked: int, total: int, least: int) -> str:
+    return f"{ranked} of {total} candidates ranked, {least} are the least: of fewer a model of main effects shows luck"
 
 
 def _term(key: str, spec: Mapping[str, Any], params: Sequence[Mapping[str, Any]]) -> _Term | None:

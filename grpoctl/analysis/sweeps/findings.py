@@ -275,10 +275,13 @@ def _importances(of: Digest) -> list[StudyFinding]:
 
 
 def _effects(of: Digest) -> list[StudyFinding]:
-    """What each axis does to the mean score, by a model of main effects; nothing where there are too few candidates."""
+    """What each axis does to the mean score, by a model of main effects, or why there is none; nothing without axes."""
+    if not of.effects:
+        return []
     judged = [effect for effect in of.effects if effect.share is not None]
     if not judged:
-        return []
+        text = f"{of.effects[0].judgement}: {of.effects[0].why}"
+        return [StudyFinding(id="axes", text=text, numbers={effect.key: None for effect in of.effects})]
     parts = [f"all together {judged[0].together or 0.0:.0%} of the variance between candidates"]
     if shown := [_share(of, effect) for effect in judged if effect.judgement == "effect"]:
         parts.append(f"alone {', '.join(shown)}")

@@ -58,7 +58,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
-    """The candidates that ran to an end of their own or were stopped by a guard, best first."""
+    """The candidates that ran to an end of their own or were stopped by a guard, in the order that `by` says."""
 
     order: tuple[int, ...]  # trial numbers
     scores: Mapping[int, float]
@@ -69,6 +69,12 @@ class Ranking:
     noise: Noise | None  # None: no candidate has two seeds to tell noise by
     critical: float | None  # standard errors below the best that rule a candidate out, for the whole sweep
     sizes: Mapping[int, int]  # how many seeds each score is the mean of
+    seeds_first: bool = False  # those with most seeds stand before the others, whose means may be higher
+
+    @property
+    def by(self) -> str:
+        """What `order` goes by."""
+        return "those with most seeds first, then best first" if self.seeds_first else "best first"
 
     def document(self) -> dict[str, object]:
         """What sweep.json keeps: `ranking`, `indistinguishable`."""
@@ -130,6 +136,7 @@ def ranked(
         noise=noise,
         critical=critical,
         sizes=sizes,
+        seeds_first=bool(known) and any(str(index) not in known for index in order),
     )
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from grpoctl.analysis.baselines import side_by_side
+from grpoctl.analysis.collect import number
 from grpoctl.analysis.sweeps.axes import Axis, marginals, table_axes, two_way, varied
-from grpoctl.analysis.sweeps.budget import unit_of
+from grpoctl.analysis.sweeps.budget import mean_curve, unit_of
 from grpoctl.analysis.sweeps.document import Digest, Trial
 from grpoctl.analysis.sweeps.effects import EFFECT_KIND, INTERVAL_KIND
 from grpoctl.analysis.sweeps.ranking import Noise
@@ -46,7 +47,7 @@ class Crossing:
 
 
 def ranking(of: Digest, most: int = _MOST) -> list[Section]:
-    """The candidates, best first: what varies, the score with its interval, each seed, where it came near the best."""
+    """The candidates in their order: what varies, score and interval, the seeds, where it came near the best."""
     order = of.ranking.order[:most]
     if not order:
         return []
@@ -68,7 +69,8 @@ def ranking(of: Digest, most: int = _MOST) -> list[Section]:
         row += [_near(of, index)] if near else []
         rows.append(tuple(row))
     hidden = len(of.ranking.order) - len(order)
-    notes = ["= not significantly different from the best"] if len(of.ranking.indistinguishable) > 1 else []
+    notes = [of.ranking.by] if of.ranking.seeds_first else []
+    notes += ["= not significantly different from the best"] if len(of.ranking.indistinguishable) > 1 else []
     notes += [interval_kind(of.ranking.noise)] if of.ranking.noise else []
     notes += ["! a guard stopped some of its runs"] if any(index in of.ranking.flagged for index in order) else []
     notes += [f"{plural(hidden, 'further candidate')} not shown (--csv has all)"] if hidden else []
@@ -99,17 +101,26 @@ def unranked(of: Digest) -> list[Section]:
     if not trials:
         return []
     unit, each = unit_of(of.document)
-    whole = each * (len(of.document.get("seeds") or ()) or 1)
+    runs = len(of.document.get("seeds") or ()) or 1
     rows = []
     for trial in trials[:_MOST_UNRANKED]:
-        share = "-" if unit == "trials" else f"{(trial.get(unit) or 0.0) / whole:.0%}"
+        share = "-" if unit == "trials" else f"{(trial.get(unit) or 0.0) / (each * runs):.0%}"
         what = params_text(trial["params"], of.names)
-        last = score_text(of.metric, trial.get("score"), None)
+        last = score_text(of.metric, _last(trial), None)
         rows.append((str(trial["number"]), what, str(trial["status"]), share, last, str(trial.get("message") or "")))
     hidden = len(trials) - len(rows)
     note = f"{plural(hidden, 'further trial')} not shown (--csv has all)" if hidden else ""
-    columns = ("#", "candidate", "status", "spent", "last", "why")
+    spent = "spent" if unit == "trials" else f"spent of {plural(runs, 'run')}"
+    columns = ("#", "candidate", "status", spent, "last", "why")
     return [Section(title="Not ranked", columns=columns, rows=tuple(rows), note=note)]
+
+
+def _last(trial: Trial) -> float | None:
+    """What a trial that has no rank came to: its score, else what the seeds that came furthest showed there."""
+    if (score := number(trial.get("score"))) is not None:
+        return score
+    curve = mean_curve(trial.get("curve") or ())
+    return curve[-1][1] if curve else None
 
 
 def rungs(of: Digest) -> list[Section]:

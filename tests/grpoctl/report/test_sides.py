@@ -12,8 +12,9 @@ import pytest
 from grpoctl.analysis.collect import load_run
 from grpoctl.analysis.compare import compare
 from grpoctl.cli.report import named, report_of
-from grpoctl.files import read_json, replace_json, replace_rows
-from grpoctl.report.document import Chart, Problem
+from grpoctl.files import read_json, read_rows, replace_json, replace_rows
+from grpoctl.report.document import Answers, Chart, Problem
+from grpoctl.report.series import ENDED
 from grpoctl.runs.run_dir import Home, RunDir
 from tests import reported
 from tests.conftest import Recorded
@@ -83,6 +84,19 @@ def test_dead_groups_over_time(compared: dict[str, Any]) -> None:
     assert means == [(8, 0.25), (16, 0.5), (24, 0.75), (32, 1.0)]
 
 
+def test_a_run_that_ended_early_goes_on_in_the_mean_and_the_page_says_so(home: Home, recorded: Recorded) -> None:
+    whole, short = reported.run(recorded, 0), reported.run(recorded, 1)
+    replace_rows(short.metrics, read_rows(short.metrics)[:3])  # before any step, and two of four steps
+    made = report_of(home, [whole.id, short.id])
+    means = [(row["x"], row["value"]) for row in rows(made.document()["parts"][0], "p0-dead-means")]
+    assert means == [(8, 0.25), (16, 0.5), (24, (0.75 + 0.5) / 2), (32, (1.0 + 0.5) / 2)]
+    (part,) = made.parts
+    said = [line.text for block in part.blocks for line in getattr(block, "lines", ())]
+    (dead,) = (block.reads for block in part.blocks if isinstance(block, Chart) and block.name == "p0-dead")
+    assert ENDED in dead
+    assert [text for text in said if ENDED in text and text.startswith("Thin: ")]
+
+
 def test_regressions_come_first_and_the_worst_of_them_first(compared: dict[str, Any]) -> None:
     (answers,) = compared["answers"]
     changes = [(one["id"], round(one["change"], 3)) for one in answers["problems"]]
@@ -104,6 +118,26 @@ def test_one_side_is_set_against_its_own_start(home: Home, recorded: Recorded) -
     assert answers["sides"] == ["before training", "at the end"]
     assert answers["problems"][0]["reward"] == pytest.approx([0.5, 0.105])
     assert [run["run_id"][:11] for run in part["runs"]] == ["p31-tiny-s0", "p31-tiny-s1"]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ((2, 2), ("the mean over 2 runs a side, 1 draw each;", "first draw of each run, ")),
+        ((5, 5), ("the mean over 5 runs a side, 1 draw each;", "first draw of 3 of 5 runs a side, ")),
+        ((5, 2), ("the mean over 5 and 2 runs a side, ", "first draw of 3 of 5 runs and 2 of 2 runs a side, ")),
+    ],
+)
+def test_what_a_reward_is_the_mean_over_and_how_many_answers_are_shown(
+    home: Home, recorded: Recorded, seeds: tuple[int, int], words: tuple[str, ...]
+) -> None:
+    runs = [reported.run(recorded, seed) for seed in range(seeds[0])]
+    runs += [reported.run(recorded, seed, k=2) for seed in range(seeds[1])]
+    (part,) = report_of(home, [run.id for run in runs]).parts
+    (answers,) = (block for block in part.blocks if isinstance(block, Answers))
+    assert all(text in answers.reads for text in words)
+    shown = sorted(len(side) for side in answers.problems[0].answers)
+    assert shown == sorted(min(number, 3) for number in seeds)
 
 
 def test_runs_without_recorded_answers_say_so(home: Home, recorded: Recorded) -> None:

@@ -15,6 +15,7 @@ from grpoctl.report.document import Chart, Part, Report
 from grpoctl.report.provenance import study_command
 from grpoctl.report.study import part_of
 from grpoctl.runs.run_dir import Home
+from grpoctl.sections import Section
 from tests import studies
 from tests.grpoctl.report.test_sides import rows
 
@@ -64,6 +65,24 @@ def test_what_is_not_there_is_said_or_left_out(home: Home) -> None:
     assert [text for text in said if "No axis varies" in text]
     assert [block.name for block in made.blocks if isinstance(block, Chart)] == ["p0-candidates"]
     assert numbers["answers"] == []
+
+
+def test_the_chart_of_candidates_says_what_they_are_ordered_by(home: Home) -> None:
+    trials = [studies.trial(0, [0.7]), studies.trial(1, [0.6, 0.6])]
+    believed = {"search": {"believed": {"1": [0.6, 0.1, 0.9]}}}
+    for number, (more, title) in enumerate([
+        ({}, "Candidates, best first"), (believed, "Candidates, those with most seeds first, then best first")
+    ]):  # fmt: skip
+        made, _ = reported(home, studies.study(trials, study=f"mine-tiny-1a2b3c4d-{number}", **more))
+        assert [block.title for block in made.blocks if isinstance(block, Chart)] == [title]
+
+
+def test_too_few_candidates_for_a_model_of_axes_are_counted(home: Home) -> None:
+    few = [studies.trial(n, [n / 10], params={studies.K: 2 + 6 * (n % 2)}) for n in range(7)]
+    made, _ = reported(home, studies.study(few, axes={studies.K: studies.axis([2, 8])}, total=24))
+    (axes,) = (block for block in made.blocks if getattr(block, "title", "") == "What each axis does")
+    assert isinstance(axes, Section)
+    assert axes.lines[0].text.startswith("Not enough to judge: 7 of 24 candidates ranked, 10 are the least")
 
 
 def test_a_study_without_a_trial_that_ended_has_nothing_to_report(home: Home) -> None:

@@ -34,7 +34,7 @@ class Grid:
     shades: Sequence[Sequence[float]]
     texts: Sequence[Sequence[str]]
     bar: str  # what the shade measures
-    colours: Sequence[str] = ()  # from the lowest to the highest shade; none: cividis
+    colours: Sequence[str] = style.BLUES  # from the lowest to the highest shade
     limits: tuple[float, float] | None = None
 
 
@@ -169,6 +169,7 @@ def two_way(of: Digest) -> Figure | None:
             for line in table.cells
         ],
         bar=style.measured(of),
+        limits=(min(of.ranking.scores.values()), max(of.ranking.scores.values())),  # as a report has them
     )
     figure = _drawn(grid)
     style.titled(
@@ -204,7 +205,6 @@ def regions(of: Digest) -> Figure | None:
 
 
 def _drawn(grid: Grid) -> Figure:
-    from matplotlib import colormaps
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
     down, across = len(grid.rows.levels), len(grid.columns.levels)
@@ -212,7 +212,7 @@ def _drawn(grid: Grid) -> Figure:
     axes = figure.add_subplot()
     known = [shade for line in grid.shades for shade in line if not math.isnan(shade)]
     low, high = grid.limits or (min(known, default=0.0), max(known, default=1.0))
-    own = LinearSegmentedColormap.from_list("own", list(grid.colours)) if grid.colours else colormaps["cividis"]
+    own = LinearSegmentedColormap.from_list("own", list(grid.colours))
     scale = Normalize(low, high if high > low else low + 1e-9)
     image = axes.imshow(grid.shades, cmap=own, norm=scale, aspect="auto")
     for y, line in enumerate(grid.texts):

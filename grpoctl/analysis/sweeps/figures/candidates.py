@@ -1,4 +1,4 @@
-"""Figures of a study's candidates: their scores, best first, and their curves over the budget of a run."""
+"""Figures of a study's candidates: their scores as they rank, and their curves over the budget of a run."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def scores(of: Digest) -> Figure | None:
     axes.set_xlabel(style.measured(of), fontsize=style.NORMAL)
     _legend(axes, of)
     more = len(of.ranking.order) - len(order)
-    rest = f", the best {len(order)} of {len(of.ranking.order)}" if more else ""
+    rest = f", the first {len(order)} of {len(of.ranking.order)}" if more else ""
     bar = "; bar: " + interval_kind(of.ranking.noise).removeprefix("±, [ ]: ") if of.ranking.noise else ""
     style.titled(
-        figure, f"{of.document.get('study')}: candidates, best first",
+        figure, f"{of.document.get('study')}: candidates, {of.ranking.by}",
         f"{plural(len(order), 'candidate')}{rest}; large dot: mean, small dots: seeds{bar}",
     )  # fmt: skip
     return figure

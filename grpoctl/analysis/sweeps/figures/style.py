@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette
 BLUE, ORANGE, RED, GREY = "#0072B2", "#E69F00", "#D55E00", "#8A8A8A"
 FAINT, INK, PALE = "#C9C9C9", "#222222", "#DCE9F3"
+BLUES = ("#F0F4F8", "#C9DCEC", "#97BFDD", "#3F86BB", "#0B4F82")  # more is darker; those of a report's page
 SMALL, NORMAL = 8.0, 9.0  # points
 _TITLE_WIDTH = 12  # characters per inch of a figure's width
 

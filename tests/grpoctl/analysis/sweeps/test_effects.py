@@ -89,6 +89,10 @@ def test_few_candidates_are_not_judged() -> None:
     few = effects_of(factorial()[:9], AXES)
     assert {effect.judgement for effect in few.values()} == {"not enough to judge"}
     assert {effect.share for effect in few.values()} == {None}
+    # a mean and eight more of nine values, and four free ones beside those nine columns
+    many = effects_of([({A: letter}, n / 10) for n, letter in enumerate("abcdefghiabc")], {A: axis(list("abcdefghi"))})
+    assert many[A].why.startswith("12 of 12 candidates ranked, 13 are the least")
+    assert effects_of(factorial(), AXES)[A].why == ""
 
 
 def test_scores_dealt_out_at_random_show_an_effect_in_few_studies() -> None:

@@ -48,6 +48,19 @@ def test_the_best_and_those_beside_it() -> None:
     assert "COLLAPSED" in texts(collapsed)["best"]
 
 
+def test_axes_that_nothing_can_be_said_of_are_a_line_with_the_reason() -> None:
+    # Two values take two columns, and four free ones beside them are less than ten candidates.
+    few = [trial(n, [n / 10], params={K: 2 + 6 * (n % 2)}) for n in range(7)]
+    pruned = [trial(n, [0.5], "PRUNED", params={K: 2}) for n in range(7, 24)]
+    document = study([*few, *pruned], axes={K: axis([2, 8])})
+    assert texts(document)["axes"].startswith("not enough to judge: 7 of 24 candidates ranked, 10 are the least")
+    assert [line.text for line in head(document)[0].lines if line.label == "Axes"] == [texts(document)["axes"]]
+    assert numbers(document)["axes"] == {K: None}
+    equal = study([trial(n, [0.5], params={K: 2 + 6 * (n % 2)}) for n in range(12)], axes={K: axis([2, 8])})
+    assert texts(equal)["axes"] == "not enough to judge: all 12 ranked candidates have the same score"
+    assert "axes" not in texts(study(few))  # nothing was to be varied
+
+
 def test_nothing_has_ended() -> None:
     assert numbers(study([]))["best"] == {}
     assert texts(study([trial(0, [None], "FAILED", message="out of memory")]))["failed"].endswith("#0: out of memory")

@@ -66,15 +66,37 @@ def test_a_ranking_has_one_row_per_candidate_best_first() -> None:
     assert "8 further candidates not shown" in short.note
 
 
+def test_where_more_seeds_come_first_the_ranking_says_so() -> None:
+    trials = [trial(0, [0.7]), trial(1, [0.6, 0.6]), trial(2, [0.5, 0.5])]  # #0 has the highest mean, of one seed
+    table = section(study(trials, search={"believed": {"1": [0.6, 0.1, 0.9], "2": [0.5, 0.1, 0.1]}}), "Ranking")
+    assert [row[1] for row in table.rows] == ["1", "2", "0"]
+    assert table.note.startswith("those with most seeds first, then best first; ")
+    assert "first" not in section(study(trials), "Ranking").note
+    alike = study(trials[1:], search={"believed": {"1": [0.6, 0.1, 0.9], "2": [0.5, 0.1, 0.1]}})
+    assert "first" not in section(alike, "Ranking").note  # all have as many: the best is first
+
+
 def test_parameters_that_never_vary_are_left_out() -> None:
     trials = [trial(n, [n / 10], params={"a.same": 1, "a.other": n}) for n in range(2)]
     assert section(study(trials), "Ranking").columns == ("", "#", "other", "eval/reward", "seeds", "status")
 
 
 def test_pruned_and_failed_trials_say_why() -> None:
-    rows = {row[0]: row for row in section(advantage_study(), "Not ranked").rows}
+    table = section(advantage_study(), "Not ranked")
+    rows = {row[0]: row for row in table.rows}
+    assert table.columns == ("#", "candidate", "status", "spent of 3 runs", "last", "why")
     assert rows["5"][2:] == ("FAILED", "0%", "-", "MemoryError: 12 GB asked for")
     assert rows["9"][2:4] == ("PRUNED", "12%")  # 384 of 3 x 1,024 completions
+
+
+def test_a_trial_that_was_set_aside_shows_the_last_score_that_it_had() -> None:
+    curve = [[0, 0.25, 0.3], [0, 0.5, 0.4], [1, 0.25, 0.9]]  # seed 0 went on to half of its run, seed 1 did not
+    aside = trial(0, [None, None], "PRUNED", curve=curve, completions=768)
+    (row,) = section(study([aside, trial(1, [None], "FAILED"), trial(2, [0.5])]), "Not ranked").rows[:1]
+    assert row[3:5] == ("38%", "0.400")  # 768 of 2 x 1,024
+    scored = trial(0, [0.2], "PRUNED", curve=[[0, 0.5, 0.4]])  # its score is what it is worth, whatever it had shown
+    assert section(study([scored, trial(1, [0.5])]), "Not ranked").rows[0][4] == "0.200"
+    assert section(study([aside], budget={}), "Not ranked").columns[3] == "spent"  # counted in trials
 
 
 def test_the_two_by_two_table_of_the_collapse_study() -> None:
