@@ -106,6 +106,7 @@ def cell_values(text: str) -> list[float | None]:
     if len(text) > LONGEST:
         return [None]
     parts = [plain_text(part) for part in ARROW.split(text.strip().translate(_RAISED).translate(_BRACKETS))]
+    parts = parts[1:] if len(parts) > 1 and not parts[0] else parts  # `→ 0.84`: where it ended
     return [None] if parts[0] in _EMPTY else [number_in(part) for part in parts]
 
 
