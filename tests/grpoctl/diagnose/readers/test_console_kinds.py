@@ -551,3 +551,56 @@ def test_a_start_and_an_end_that_are_evaluated_are_two_rows(start: str, tmp_path
     table = f"| Stage | GSM8K | MATH |\n|---|---|---|\n| {start} | 40.0% | 30.0% |\n| GRPO | 5.0% | 7.0% |\n"
     rows = rows_of(tmp_path, table)
     assert [row["eval/reward"] for row in rows] == [pytest.approx(0.35), pytest.approx(0.06)]
+
+
+def test_a_bar_without_an_end_that_is_drawn_again(tmp_path: Path) -> None:
+    """Lightning's: each epoch's numbers once behind a step, once more when the next epoch begins."""
+    drawn = "Epoch {0}: : 0it [04:2{0}, ?it/s, loss=1.{1}, v_num=0, avg_reward=0.{1}]{2}\n"
+    text = "".join(
+        drawn.format(at, at + 1, f"Epoch {at}, global step {8 * (at + 1)}: not in top 1")
+        + drawn.format(at + 1, at + 1, "")
+        for at in range(4)
+    )
+    assert told(rows_of(tmp_path, text)) == [(8, 0.1), (16, 0.2), (24, 0.3), (32, 0.4)]
+
+
+def test_blocks_behind_what_a_logger_writes(tmp_path: Path) -> None:
+    def lines(at: int, *texts: str) -> str:
+        return "".join(f"2025-06-23 18:39:5{at},886 - main - INFO - {text}\n" for text in texts)
+
+    text = "".join(
+        lines(
+            at,
+            f"📊 Iteration {at} metrics:", "  - KL Divergence: 0.01", f"  - Average Reward: 0.{at}",
+            f"📊 Validation Results (Iteration {at}):", "  - success_rate: 0.5", "    CLIP Score: 0.9",
+        )
+        for at in (1, 2, 3)
+    )  # fmt: skip
+    rows = rows_of(tmp_path, text)
+    assert told(rows) == [(1, 0.1), (2, 0.2), (3, 0.3)]  # a score of something else is no reward
+    assert told(rows, "eval/slices/accuracy") == [(1, 0.5), (2, 0.5), (3, 0.5)]
+
+
+def test_parts_of_a_reward_that_were_evaluated(tmp_path: Path) -> None:
+    text = "Step 0\nval:\n  accuracy_reward: 0.4\n  format_reward: 0.9\n"
+    (row,) = rows_of(tmp_path, text)
+    assert (row["eval/slices/accuracy"], row["eval/rewards/format"]) == (0.4, 0.9)
+
+
+def test_how_many_steps_there_were_is_no_row(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, "".join(map(STEP.format, (1, 2, 3))) + "Done. steps=50\n")
+    assert told(rows) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert len(rows) == 3
+
+
+def test_what_a_head_cites_is_no_row(tmp_path: Path) -> None:
+    steps = "".join(f"global_step={at} | reward_mean=0.{at} | response_length_mean=20{at}.0\n" for at in (3, 4, 5))
+    rows = rows_of(tmp_path, "response_length_mean=2300.5 is far from the median\n\n" + steps)
+    assert [(row["step"], row["completions/length"]) for row in rows] == [(3, 203.0), (4, 204.0), (5, 205.0)]
+
+
+def test_what_a_notebook_prints_beside_its_table_of_losses(tmp_path: Path) -> None:
+    table = "Step\tTraining Loss\n" + "".join(f"{at}\t0.{at}\n" for at in range(10, 90, 2))
+    rows = rows_of(tmp_path, "one try: reward 1.0, accuracy 0.5\nthe reward: 0.3, length 9\n\n" + table)
+    assert told(rows, "loss")[:2] == [(10, 0.10), (12, 0.12)]
+    assert (len(rows), told(rows)) == (40, [])
