@@ -571,8 +571,9 @@ def test_blocks_behind_what_a_logger_writes(tmp_path: Path) -> None:
     text = "".join(
         lines(
             at,
-            f"📊 Iteration {at} metrics:", "  - KL Divergence: 0.01", "  - CLIP Score: 0.9", f"  - Average Reward: 0.{at}",
+            f"📊 Iteration {at} metrics:", "  - KL Divergence: 0.01", f"  - Average Reward: 0.{at}",
             f"📊 Validation Results (Iteration {at}):", "  - success_rate: 0.5",
+            "📸 Image 1:", "    CLIP Score: 0.9",
         )
         for at in (1, 2, 3)
     )  # fmt: skip
