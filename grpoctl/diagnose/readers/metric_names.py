@@ -382,7 +382,7 @@ STEPS = (  # what numbers the rows
 )  # fmt: skip
 RUNS = frozenset({  # what tells runs apart, where rows of several stand in one file
     "run", "run_name", "run_id", "run_uuid", "experiment", "experiment_name", "seed", "method", "algorithm", "variant",
-    "arm", "condition", "model", "model_name", "config",
+    "arm", "condition", "model", "model_name", "config", "algo",
 })  # fmt: skip
 _LONGEST_RUN = 200  # characters of its name
 ONE_VALUE = (  # what a line, or an object, for each value has: the metric's name, its step, the value

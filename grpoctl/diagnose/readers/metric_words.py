@@ -247,6 +247,7 @@ _NO_SCORE = frozenset({  # of an evaluation, beside its score
     "length", "response", "tokens", "truncated", "format", "valid", "batch", "interval", "every", "prompts", "split",
     "seed", "set", "hack", "hacked", "hacking", "invalid", "runtime", "per", "second", "rate", "share", "grad", "lr",
 })  # fmt: skip
+_OF_PLAY = frozenset({"ep", "episode", "episodes"})
 _CODE = re.compile(r"[a-z]\d{1,3}")
 _QUANTILE = re.compile(r"[pq]_?\d+")
 _OWNERS = {"value": "critic", "policy": "policy", "actor": "policy"}  # of a loss
@@ -343,7 +344,8 @@ def _of_words(text: str, *, path: bool = False) -> str | None:
     twice = not path and any(words.count(word) > 1 for word in left)  # two names, one behind the other
     numbered = any(word.isdigit() for word in words) and not (held_out or counted)
     a_text = left == {"response"} and "tokens" not in words
-    if metric is None or "/" in text or twice or numbered or a_text:
+    of_play = metric == "completions/length" and not _OF_PLAY.isdisjoint(words)  # steps of a game, and no tokens
+    if metric is None or "/" in text or twice or numbered or a_text or of_play:
         return None
     if metric == "loss" and (owner := _owner(words)):  # `value loss`, not `loss value`
         return None if held_out else f"{owner}/loss"

@@ -113,6 +113,8 @@ def test_words_that_mean_a_metric(name: str, metric: str) -> None:
         "MMMU reward",
         "step time",
         "x" * 100,
+        "avg ep len",
+        "episode length",
     ],
 )
 def test_words_that_do_not(name: str) -> None:
