@@ -381,7 +381,7 @@ def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:
         return own[0]
     fitting = [run for run in runs if run.id.startswith(wanted)]
     some = ", ".join(run.id for run in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
-    if fitting and is_a_spec(wanted):
+    if fitting and is_a_spec(wanted) and all(map(_experiment, fitting)):  # each says that it is of another one
         raise NotFoundError(f"no run of {name!r} in {home}, an experiment; name another one by its id ({some})")
     if len(fitting) == 1:
         return fitting[0]
@@ -407,6 +407,7 @@ def of_experiment(name: str, runs: Iterable[RunDir]) -> list[RunDir]:
 def _experiment(run: RunDir) -> str:
     """The experiment the run belongs to; empty where its provenance does not say."""
     try:
-        return str((read_json(run.provenance) or {}).get("experiment", ""))
+        named = str((read_json(run.provenance) or {}).get("experiment") or "")
+        return Path(named).name.removesuffix(".yaml").lower()
     except StorageError:
         return ""

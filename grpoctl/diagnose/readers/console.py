@@ -49,6 +49,7 @@ _OF_A_PART = 5  # steps, at least: a row for a run's start and one for its end d
 _TWICE = 2  # times as many rows with rewards as lines, and more than that as lines with rewards, are in a table
 _MANY_MORE = 10  # times as many rows with rewards in another form: those of this one are a last evaluation
 _ENDS = 2  # rows of a table
+_TEXTS = (".md", ".markdown", ".rst", ".tex", ".org", ".adoc")  # suffixes of what people write
 _FEW_OF = 5  # times as many rows of losses as lines
 _OF_THE_ATTEMPT = "settings are those that the log states before the attempt that is judged, or first"
 _OF_THE_FIRST = "settings are those that the log states first: --set what the attempt that is judged changed"
@@ -262,7 +263,8 @@ def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
     """All of the log, in one pass, in bounded memory; of tables of several runs the one of that name, or the first."""
     assert source.path is not None
     parser = LineParser(source.columns, run)
-    notices, heads = Notices(), Heads()
+    of_text = source.path.suffix.lower() in _TEXTS or is_document(source.path)
+    notices, heads = Notices(), Heads(of_text=of_text)
     kept: dict[Form, _KeptByRun] = {form: _KeptByRun() for form in FORMS}
     for line in _lines(source.path, notes):
         is_read = is_row = False
@@ -294,7 +296,8 @@ def _of_run(log: _Log, form: Form, asked: str | None) -> tuple[list[Logged], lis
     dictionaries: nearly all name theirs and its step, and those of several are of one step.
     """
     logged = log.logged[form]
-    if form == "table" and not log.parser.runs and (sections := runs_of_tables(logged)):
+    is_written = form == "table" and log.heads.of_text and not log.parser.runs
+    if is_written and (sections := runs_of_tables(logged)):
         return sections[asked or next(iter(sections))], list(sections), []
     if form != "dictionary":
         return logged, log.parser.runs, []
@@ -391,7 +394,8 @@ def _is_beside_losses(said: Sequence[Logged], log: _Log) -> bool:
     """Whether a few lines without steps stand around a table of losses by steps: what a notebook tries and prints."""
     steps = {entry.step for entry in log.logged["table"]} - {None}
     lines = sum(bool(entry.cells) for entry in said)
-    return len(steps) >= _MANY_MORE and _FEW_OF * lines <= len(steps) and not any(entry.step for entry in said)
+    few = _FEW_OF * lines <= len(steps) and _rewarded(log, said) <= _ENDS
+    return few and len(steps) >= _MANY_MORE and not any(entry.step for entry in said)
 
 
 def _with_evaluations(log: _Log, form: Form, logged: list[Logged]) -> list[Logged]:

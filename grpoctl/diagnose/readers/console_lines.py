@@ -150,7 +150,11 @@ _IN_PROSE = re.compile(  # the trainer still printed `reward_mean: 0.0000`
 _NEXT_TO_BEST = frozenset({  # of a run, and no step's; seconds per step; a loss of another kind
     "best", "max", "highest", "peak", "record", "top", "per", "unsupervised",
 })  # fmt: skip
-_SCORES, _LEVELS = frozenset({"score", "scores"}), frozenset({"info", "debug", "warning", "train", "step", "batch"})
+_SCORES = frozenset({"score", "scores"})
+_SCORED = frozenset({  # what such a score is of, and no reward
+    "clip", "bleu", "rouge", "bert", "f1", "quality", "aesthetic", "similarity", "confidence", "toxicity", "pick",
+    "hps", "image", "style", "z", "brier", "risk", "priority",
+})  # fmt: skip
 _ROUNDED_AWAY = re.compile(r"[-+]?0\.0{3,8}")  # what a small number may be in so many decimals
 _CELL = re.compile(rf"\s*(?:{NUMBER})\s*")
 _COUNTS = ("step", "steps", "update")  # and no metrics of a step
@@ -712,8 +716,7 @@ class LineParser:
             tail = " ".join(words[begin:])
             if self._is_known(tail) or tail.lower() in STEPS:
                 before = words[begin - 1].lower() if begin else ""
-                of_another = tail.lower() in _SCORES and before.isalpha() and not self._is_known(before)
-                of_another = of_another and before not in _LEVELS
+                of_another = tail.lower() in _SCORES and before in _SCORED
                 return name if before in _NEXT_TO_BEST or of_another else tail
         return name
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import bisect
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from itertools import groupby, pairwise, zip_longest
 
 from grpoctl.diagnose.readers.attempts import TIMED
@@ -33,6 +35,12 @@ _TWICE = 2  # times as many rewards on lines of their own as behind progress bar
 _MANY_BARS = 10  # places of a bar with rewards, where an epoch is no step
 _USUAL = 0.9  # of the drawings of a bar are as many as each step has
 _FEWEST_ROWS = 3  # that show an order
+_OF_NO_RUN = re.compile(  # a heading of a part of a run, of other data, or of somebody else's run
+    r"\b(?:epoch|rank|restart\w*|resum\w+|continu\w+|smooth\w*|target|held.?out|eval\w*|valid\w*|test|baseline|"
+    r"paper(?=\s*(?:baseline|results?|numbers?)?\s*\Z)|"
+    r"(?:first|last|full|all|again|more|per|part|phase|stage)\b)",
+    re.IGNORECASE,
+)
 _ENDS = 2  # rows that have a start and an end
 _SAME = 2  # metrics that tables tell by other names: they are other runs'
 _DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
@@ -280,6 +288,31 @@ def _by_epoch(logged: Sequence[Logged]) -> list[Logged]:
     return [entries[epoch] for epoch in sorted(entries)] if len(entries) > 1 else []
 
 
+class _Table:
+    """The rows of a table, and what they tell: asked again for each pair of tables."""
+
+    def __init__(self, rows: list[Logged]) -> None:
+        self.rows = rows
+        self.names = {name for row in rows for name in row.cells} - set(STEPS)
+        self.steps = [row.step for row in rows if row.step is not None]
+
+    @cached_property
+    def metrics(self) -> set[str | None]:
+        """Ours of its names."""
+        return set(map(name_of, self.names)) - {None, "step"}
+
+    @cached_property
+    def values(self) -> dict[tuple[int, str | None], float | None]:
+        """(step, metric) -> value."""
+        return {
+            (row.step, name_of(name)): value
+            for row in self.rows
+            if row.step is not None
+            for name, value in row.cells.items()
+            if name not in STEPS
+        }
+
+
 def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
     """Rows of several tables as one course: what they say of one step is joined, by order where no row has a step.
 
@@ -288,15 +321,15 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
     """
     tables = _without_summaries([list(rows) for _, rows in groupby(logged, key=lambda entry: entry.table)])
     tables = _of_one_kind(tables)
-    kept: list[list[Logged]] = []
-    for rows in sorted(tables, key=lambda rows: (_is_of_rewards(rows), len(rows)), reverse=True):
-        if not any(_tells_again(rows, other) for other in kept):
-            kept.append(rows)
-    kept.sort(key=lambda rows: rows[0].line)
-    entries = [entry for rows in kept for entry in rows]
-    if len(kept) > 1 and _are_beside_each_other(kept):
-        entries = [entry for beside in zip(*kept, strict=True) for entry in beside]
-    elif all(entry.step is not None for entry in entries) and (len(kept) > 1 or _are_checkpoints(entries)):
+    kept: list[_Table] = []
+    for table in map(_Table, sorted(tables, key=lambda rows: (_is_of_rewards(rows), len(rows)), reverse=True)):
+        if not any(_tells_again(table, other) for other in kept):
+            kept.append(table)
+    courses = sorted((table.rows for table in kept), key=lambda rows: rows[0].line)
+    entries = [entry for rows in courses for entry in rows]
+    if len(courses) > 1 and _are_beside_each_other(courses):
+        entries = [entry for beside in zip(*courses, strict=True) for entry in beside]
+    elif all(entry.step is not None for entry in entries) and (len(courses) > 1 or _are_checkpoints(entries)):
         entries.sort(key=lambda entry: entry.step or 0)
     return _joined(entries)
 
@@ -304,32 +337,26 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
 def runs_of_tables(logged: Sequence[Logged]) -> dict[str, list[Logged]]:
     """Section -> rows of a text whose tables tell the same metrics of the same steps in several: of a run each.
 
-    A table that tells nothing again is of the run above it. {} for one run, and where one was printed again.
+    A table that tells nothing again is of the run above it. {} for one run, where one was printed again, and where a
+    heading names a part of a run (an epoch, a process, what was held out) or no run of this text's.
     """
-    runs: list[list[list[Logged]]] = []
+    runs: list[list[_Table]] = []
     for _, group in groupby(logged, key=lambda entry: entry.table):
-        rows = list(group)
-        is_course = len({row.step for row in rows} - {None}) >= _ENDS and _is_of_rewards(rows)
-        told = is_course and any(_tells_again(rows, other) for other in (runs[-1] if runs else ()))
-        if told and all(_are_different(rows, other) for run in runs for other in run):
+        table = _Table(list(group))
+        is_course = len({*table.steps}) >= _ENDS and _is_of_rewards(table.rows)
+        told = is_course and any(_tells_again(table, other) for other in (runs[-1] if runs else ()))
+        if not runs or (told and all(_are_different(table, other) for run in runs for other in run)):
             runs.append([])
-        if not runs:
-            runs.append([])
-        runs[-1].append(rows)
-    named = {tables[0][0].run: [row for rows in tables for row in rows] for tables in runs}
-    return named if len(named) == len(runs) > 1 and "" not in named else {}
+        runs[-1].append(table)
+    named = {tables[0].rows[0].run: [row for table in tables for row in table.rows] for tables in runs}
+    are_runs = len(named) == len(runs) > 1 and not any(_OF_NO_RUN.search(name) or not name for name in named)
+    return named if are_runs else {}
 
 
-def _are_different(rows: Sequence[Logged], others: Sequence[Logged]) -> bool:
+def _are_different(table: _Table, other: _Table) -> bool:
     """Whether two tables do not tell the same values: not printed again, with a column more or less."""
-    there = {row.step: row.cells for row in others}
-    shared = [
-        (value, there[row.step][name])
-        for row in rows
-        for name, value in row.cells.items()
-        if name not in STEPS and name in there.get(row.step, ())
-    ]
-    return not shared or any(one != other for one, other in shared)
+    shared = table.values.keys() & other.values.keys()
+    return not shared or any(table.values[place] != other.values[place] for place in shared)
 
 
 def _without_summaries(tables: list[list[Logged]]) -> list[list[Logged]]:
@@ -380,17 +407,18 @@ def _is_of_rewards(rows: Sequence[Logged]) -> bool:
     return not metrics <= _OF_SUPERVISED
 
 
-def _tells_again(rows: Sequence[Logged], others: Sequence[Logged]) -> bool:
-    """Whether two tables have a name in common, or by other names the reward or two metrics, and places in the run."""
-    names, there_names = ({name for row in table for name in row.cells} - set(STEPS) for table in (rows, others))
-    metrics = (set(map(name_of, names)) & set(map(name_of, there_names))) - {None, "step"}
-    steps = [row.step for row in rows if row.step is not None]
-    there = [row.step for row in others if row.step is not None]
-    if names.isdisjoint(there_names) and len(metrics) < _SAME and "reward/mean" not in metrics:
-        return False
-    if not steps or not there:
-        return steps == there  # both without: by order from the first
-    return min(steps) <= max(there) and min(there) <= max(steps)
+def _tells_again(table: _Table, other: _Table) -> bool:
+    """Whether two tables have places in the run in common, and a name, or by other names the reward or two metrics of
+    which values differ.
+    """
+    if not table.steps or not other.steps:
+        again = table.steps == other.steps  # both without: by order from the first
+    else:
+        again = min(table.steps) <= max(other.steps) and min(other.steps) <= max(table.steps)
+    if not again or not table.names.isdisjoint(other.names):
+        return again
+    metrics = table.metrics & other.metrics
+    return (len(metrics) >= _SAME or "reward/mean" in metrics) and _are_different(table, other)
 
 
 def _continues(last: Logged, entry: Logged) -> bool:

@@ -17,8 +17,11 @@ from grpoctl.diagnose.readers.text import Line, head, unpacked
 _LARGEST = 1 << 28  # bytes of a notebook or a page
 _PAGE = re.compile(rb"<(?:!doctype html|html|table|div|tbody|tr)\b", re.IGNORECASE)
 _TABLE = b"<table"
+_LONGEST_TAG = 64  # bytes of a page's beginning
 _SMALL = 1 << 22  # bytes of a text that has a table in it: a comment, not a log whose completions have one
-_TABULAR = re.compile(r"\\begin\{(tabular[xy*]?|longtable)\}(.*?)\\end\{\1\}", re.DOTALL)
+_TABULAR = re.compile(r"\\begin\{(tabular[xy*]?|longtable)\}")
+_LATEX = frozenset({".tex", ".md", ".markdown", ".rst", ".org"})  # suffixes of texts that may have a tabular in them
+_MOST_NESTED = 8  # commands around a cell's text
 _TABULAR_BEGINS = (rb"\begin{tabular", rb"\begin{longtable")
 _COLUMN_TYPES = re.compile(r"\s*(?:\[[^\]]*\]|\{(?:[^{}]|\{[^{}]*\})*\})+")  # behind \begin{tabular}
 _LATEX_ROW = re.compile(r"\\\\(?:\[[^\]]*\])?|\\tabularnewline\b")
@@ -44,17 +47,18 @@ def is_document(path: Path) -> bool:
     start = head(path)
     if _is_notebook(path, start) or _PAGE.match(start.lstrip()) is not None:
         return True
-    has_table = (
-        path.suffix.lower() == ".tex" or _TABLE in start.lower() or any(begin in start for begin in _TABULAR_BEGINS)
-    )
-    return has_table and path.stat().st_size <= _SMALL
+    suffix = path.suffix.lower()
+    of_latex = suffix == ".tex" or (suffix in _LATEX and any(begin in start for begin in _TABULAR_BEGINS))
+    return (of_latex or _TABLE in start.lower()) and path.stat().st_size <= _SMALL
 
 
 def lines_of(path: Path) -> Iterator[Line]:
     """The lines that a reader of the document sees. Raises SpecError for a damaged notebook."""
     if not _is_notebook(path, head(path)):
-        page = _without_latex(unpacked(path, _LARGEST).decode("utf-8", "replace"))
-        text = text_of_html(page) if "<" in page else page
+        page = unpacked(path, _LARGEST).decode("utf-8", "replace")
+        text = _without_latex(page) if path.suffix.lower() in _LATEX else page
+        is_page = _PAGE.match(page.lstrip().encode()[:_LONGEST_TAG]) is not None or _TABLE.decode() in page.lower()
+        text = text_of_html(text) if is_page else text
         yield from (Line(number, line) for number, line in enumerate(text.split("\n"), 1))
         return
     try:
@@ -142,12 +146,20 @@ def text_of_html(page: str) -> str:
 
 def _without_latex(page: str) -> str:
     """The text with each table of LaTeX as lines with tabs between cells."""
-    return _TABULAR.sub(lambda match: f"\n{_rows_of_latex(match[2])}\n", page)
+    parts, at = [], 0
+    while (begin := _TABULAR.search(page, at)) is not None:
+        end = page.find(f"\\end{{{begin[1]}}}", begin.end())
+        if end < 0:
+            break
+        parts += [page[at : begin.start()], "\n", _rows_of_latex(page[begin.end() : end]), "\n"]
+        at = end + len(f"\\end{{{begin[1]}}}")
+    return "".join([*parts, page[at:]])
 
 
 def _rows_of_latex(body: str) -> str:
     """The rows of a tabular, without its rules and type."""
-    body = _LATEX_COMMENT.sub("", _COLUMN_TYPES.sub("", body, 1))
+    types = _COLUMN_TYPES.match(body)
+    body = _LATEX_COMMENT.sub("", body if types is None else body[types.end() :])
     rows = [_LATEX_RULE.sub(" ", row) for row in _LATEX_ROW.split(body)]
     cells = [[_plain_cell(cell) for cell in re.split(r"(?<!\\)&", row)] for row in rows if row.strip()]
     return "\n".join("\t".join(row) for row in cells if any(row))
@@ -157,8 +169,8 @@ def _plain_cell(cell: str) -> str:
     """A cell as it is read in print; one over several columns is followed by empty ones."""
     spans = _LATEX_SPAN.search(cell)
     cell = _LATEX_SPAN.sub(r"\2", cell)
-    while (shorter := _LATEX_WRAPPED.sub(r"\1", cell)) != cell:
-        cell = shorter
+    for _ in range(_MOST_NESTED):
+        cell = _LATEX_WRAPPED.sub(r"\1", cell)
     for written, sign in _LATEX_SIGNS:
         cell = cell.replace(written, sign)
     return " ".join(cell.split()) + "\t" * (int(spans[1]) - 1 if spans else 0)

@@ -19,6 +19,7 @@ _GOES_ON = re.compile(rf" ?(?:- )?[\w./@:+()-]*(?P<more>(?: - {_PART})*)(?: - [\
 _CUT = re.compile(r"(?: - |\A)[\w@/.-]*\Z|[-:. ]\Z")  # a line of verl that ends in a name, or before its value
 _NARROWEST, _WIDEST = 60, 300  # characters of a terminal's line
 _OPEN_ITEM = re.compile(r"\s*[-*•]\s+\W{0,4}(?:step|iter(?:ation)?|epoch)\b.*\d.*,\s*\Z", re.IGNORECASE)
+_OF_A_STEP = re.compile(r"\b(?:step|iter(?:ation)?|epoch)\b\s?[=:#]?\s?\d", re.IGNORECASE)
 _IN_ITEM = re.compile(r"\s{2,}(?![-*•]\s)\S")
 _MOST_LINES, _MOST_CHARACTERS = 200, 20_000
 
@@ -73,7 +74,7 @@ class JoinedLines:
         if self._lines >= _MOST_LINES or len(self._held) > _MOST_CHARACTERS:
             return False
         if self._item:
-            return len(text) <= _WIDEST and _IN_ITEM.match(text) is not None
+            return len(text) <= _WIDEST and _IN_ITEM.match(text) is not None and _OF_A_STEP.search(text) is None
         if not self._width:
             return _IN_TENSOR.match(text) is not None
         match = _GOES_ON.fullmatch(text) if 0 < len(text) <= self._width else None

@@ -95,6 +95,13 @@ _SAID = tuple(  # in a sentence, or in a cell
                  rf"{_IS}(\d*\.?\d+(?:e-\d{{1,2}})?)(?![\d.])"),
     )
 )  # fmt: skip
+_OF_TRAINING = re.compile(  # what stands beside a letter that is a setting
+    r"\b(?:lr|learning|batch|rollouts?|GRPO|PPO|prompts?|KL|temperature|reward|AdamW?|optimi[sz]er|coef\w*)\b",
+    re.IGNORECASE,
+)
+_OF_ADVICE = re.compile(
+    r"\btoo (?:high|low|large|small|big)\b|\bembedding|\bwarn|\bshould\b|\brecommend|\btypical|\bdefault", re.IGNORECASE
+)
 _SAYS = re.compile(r"rate|\blr\b|学|size|generations|\bper\b|/\s?prompt|每|beta|β|KL|\bG\s?=|for e", re.IGNORECASE)
 _WORD, _EASTERN = (
     re.compile(r"(?<![\w/.-])[A-Za-z]+(?=[\s,;.)](?!\s*[=:\d]))"),
@@ -181,8 +188,13 @@ class LogSettings:
                 self._said.setdefault(field, set()).add(value)
         if _SAYS.search(text) is None or _OF_SOMETHING_ELSE.search(text) or _OF_ANOTHER_PART.search(text):
             return
+        if _OF_ADVICE.search(text):
+            return
+        among_others = _OF_TRAINING.search(text) is not None
         for field, pattern in _SAID:
             for match in pattern.finditer(text):
+                if match[0].strip("`* ")[:1] in ("G", "β") and not among_others:
+                    continue  # a letter says many things
                 if _is_possible(field, value := _value(match[1])):
                     self._said.setdefault(field, set()).add(value)
 
@@ -261,7 +273,8 @@ class Heads:
     and configurations, options and overrides of a command.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_text: bool = True) -> None:
+        self.of_text = of_text  # that people write: sentences and sections say something there, and no completion's
         self.first = LogSettings()  # before the first metrics
         self.whole = LogSettings()  # of the same form the later statement
         self._stating = LogSettings()  # only tells which lines state something
@@ -274,14 +287,8 @@ class Heads:
         """Takes what the line states. is_read: metrics were read in it, such as the learning rate of an argument."""
         is_first, self._in_head = self._in_head and not before_metrics, before_metrics
         text = without_prefix(line.text)
-        if not is_read or _is_prose(text):
-            self.whole.listen(text)
-        if text[:1] == "#" and (heading := SECTION.match(text)) is not None and len(self._sections) < _MOST_SECTIONS:
-            self._section = self._sections.setdefault(heading[1], LogSettings())
-        if self._sections:
-            self._section.look(text, before_metrics=True)
-            if not is_read or _is_prose(text):
-                self._section.listen(text)
+        if self.of_text:
+            self._listen(text, is_read=is_read)
         if is_read and is_first and self.whole.take_listed(text):  # G=8 lr=2e-6 kl=0.02 are no metrics
             self.first.take_listed(text)
         elif not is_read or self.whole.goes_on_in(text):
@@ -290,6 +297,17 @@ class Heads:
                 self.first.look(text, before_metrics=True)
         if not before_metrics and self._stating.look(text, before_metrics=True, plain=False):
             self._later.append((line.number, text[:_LONGEST]))
+
+    def _listen(self, text: str, *, is_read: bool) -> None:
+        """Takes what a text's sentences and sections say."""
+        if not is_read or _is_prose(text):
+            self.whole.listen(text)
+        if text[:1] == "#" and (heading := SECTION.match(text)) is not None and len(self._sections) < _MOST_SECTIONS:
+            self._section = self._sections.setdefault(heading[1], LogSettings())
+        if self._sections:
+            self._section.look(text, before_metrics=True)
+            if not is_read or _is_prose(text):
+                self._section.listen(text)
 
     def of_section(self, name: str, others: Collection[str]) -> dict[str, Any]:
         """What the section of a run states, and those that are of no run; {} for a text without sections."""

@@ -437,7 +437,7 @@ _UNDER_REWARD = re.compile(r"(?:rewards?_)?(?:reward|components?|parts?|breakdow
 _EVALUATED = frozenset({"eval", "val", "validation"})
 _OF_PLACE = frozenset({  # words that say no part of a reward
     "initial", "final", "best", "first", "last", "start", "end", "mean", "avg", "average", "base", "baseline", "total",
-    "overall", "greedy", "before", "after", "train", "set", "the",
+    "overall", "greedy", "before", "after", "train", "set", "the", "median", "sample", "samples", "model",
 })  # fmt: skip
 _ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_rew(?:ard)?(?:_func|_fn|_function)?")
 
@@ -536,6 +536,8 @@ def _one_reward(theirs: str) -> str | None:
         match is not None and "/" not in theirs and len(words) > 1 and words & _EVALUATED
     ):  # initial_eval_reward, eval_format_reward
         part = "_".join(word for word in match["name"].split("_") if word not in _EVALUATED | _OF_PLACE)
+        if part in ("max", "min", "std", "n", "count", "num", "var", "se"):
+            return None
         return f"eval/rewards/{part}" if part else "eval/reward"
     if not _OF_PROSE.isdisjoint(words):
         return None

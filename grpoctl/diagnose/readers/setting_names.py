@@ -36,9 +36,8 @@ SETTINGS = {  # what scripts call them, in small letters with _: our field
     "warmup_steps": "warmup_steps", "max_steps": "max_steps", "rollout_max_response_len": "max_completion_length",
 }  # fmt: skip
 _NO_FIELDS = frozenset({  # that no rule reads, and runs are compared over
-    "batch_size", "lora_rank", "lora_r", "rank", "loss_type", "scale_rewards", "clip", "clip_ratio", "optimizer",
-    "scheduler", "dropout", "entropy_coef", "rollouts", "clip_higher", "epsilon_high", "clip_epsilon",
-    "advantage", "normalization", "norm", "n_rollouts", "reward_scale", "learning_rates", "betas", "generations",
+    "batch_size", "lora_rank", "lora_r", "loss_type", "scale_rewards", "clip_ratio", "optimizer", "scheduler",
+    "dropout", "entropy_coef", "clip_higher", "epsilon_high", "clip_epsilon", "normalization", "reward_scale",
 })  # fmt: skip
 _OF_SAMPLING = frozenset({"k", "temperature", "top_p", "top_k", "min_p"})  # evaluations of one model differ in them
 

@@ -62,14 +62,19 @@ _TRAINED_ON = re.compile(
     r"(?:rl|train(?:ing|ed)?|seen)[ _](?:rows|samples|examples|prompts|problems|episodes|tasks)", re.I
 )
 _MOST_IN_A_CELL = 8  # values, of a run each
+_EVEN = 0.05  # of what lies between two values of a schedule
 _FEWEST_STEPS = 3  # rows that show a course
 _SHARE = re.compile(r"\d\s*\**\s*%")
+_NO_SCORE_BEGINS = (
+    "util", "refus", "duplic", "trunc", "clip", "repet", "invalid", "fail", "error", "hack", "cach", "elaps", "through",
+    "pad", "think", "mem", "speed", "malform", "degener", "copie",
+)  # fmt: skip
 _NO_SCORES = frozenset({  # words of shares that are no scores, or of which less is better
     "rate", "ratio", "share", "frac", "fraction", "clip", "clipped", "truncated", "trunc", "dead", "zero", "std",
     "gap", "util", "gpu", "mem", "memory", "time", "progress", "lr", "error", "errors", "wrong", "fail", "failed",
     "failure", "drop", "loss", "invalid", "malformed", "timeout", "hack", "hacked", "hacking", "entropy", "kl", "grad",
     "repetition", "overlong", "cap", "change", "gain", "improvement", "vs", "delta", "of", "refusal", "epoch", "done",
-    "complete",
+    "complete", "cpu", "ram", "vram", "disk", "sm", "mfu", "hit", "policy", "len", "length", "answered", "tokens",
 })  # fmt: skip
 _COMPARED = frozenset({"learning_rate", "beta"})  # metrics that settings are, too
 _RUN_NAME = re.compile(
@@ -248,33 +253,45 @@ def _with_evaluations(
     header: Sequence[str], body: Sequence[Sequence[str]], is_known: Callable[[str], bool]
 ) -> list[str]:
     """The names, with those of evaluations that only their author knows: columns of percentages over rising steps that
-    stand where nothing of training does (all rows of a table without a known column, or its row before the first step).
+    stand in the row before the first step, where nothing of training does.
     """
     names = list(header)
     column = _label_column(header, body) if len(body) >= _FEWEST_STEPS else None
-    if column is None or not are_rising(spans_of([row[column] for row in body])):
+    told = [] if column is None else spans_of([row[column] for row in body])
+    if column is None or not are_rising(told):
         return names
     known = [place for place, name in enumerate(header) if is_known(name) and place != column]
     if any(len(cell) > LONGEST for row in body for cell in row):
         return names
-    alone = [row for row in body if all(is_empty(row[place]) for place in known)]
+    starts = [row for row, span in zip(body, told, strict=True) if span == (0, 0)]  # before anything was trained
+    alone = [row for row in starts if all(is_empty(row[place]) for place in known)]
     for place, name in enumerate(header):
         cells = [row[place] for row in body if not is_empty(row[place])]
         are_shares = len(cells) >= _FEWEST_STEPS and all(
             _SHARE.search(cell) and number_in(plain_text(cell)) is not None for cell in cells
         )
-        words = frozenset(re.findall(r"[a-z]+|%", name.lower()))
-        if place in (column, *known) or not are_shares or not words.isdisjoint(_NO_SCORES) or is_change(name):
+        words = frozenset(re.findall(r"[a-z]+", name.lower()))
+        if place in (column, *known) or not are_shares or _of_no_score(words) or is_change(name):
             continue
         if any(not is_empty(row[place]) for row in alone):
             names[place] = f"eval/slices/{'_'.join(words_of(name)) or place}"
     return names
 
 
+def _of_no_score(words: Iterable[str]) -> bool:
+    """Whether words name a share that is no score: of machines, lengths, failures."""
+    return any(word in _NO_SCORES or word.startswith(_NO_SCORE_BEGINS) for word in words)
+
+
 def _are_settings(labels: Iterable[str]) -> bool:
-    """Whether labels are different values, two or more: what runs were started with."""
+    """Whether labels are different values, two or more: what runs were started with, and no schedule of one."""
     values = [number_in(plain_text(label)) for label in labels]
-    return len(values) > 1 and None not in values and len({*values}) == len(values)
+    known = [value for value in values if value is not None]
+    if len(known) < 2 or len(known) < len(values) or len({*known}) < len(known):
+        return False
+    apart = [b - a for a, b in pairwise(known)]
+    scheduled = len(known) > _FEWEST_STEPS and all(math.isclose(one, apart[0], rel_tol=_EVEN) for one in apart)
+    return not scheduled
 
 
 def _label_column(header: Sequence[str], body: Sequence[Sequence[str]]) -> int | None:
