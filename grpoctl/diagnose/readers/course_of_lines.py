@@ -41,6 +41,7 @@ _OF_NO_RUN = re.compile(  # a heading of a part of a run, of other data, or of s
     r"(?:first|last|full|all|again|more|per|part|phase|stage)\b)",
     re.IGNORECASE,
 )
+_MOST_SECTIONS = 32  # that are runs
 _ENDS = 2  # rows that have a start and an end
 _SAME = 2  # metrics that tables tell by other names: they are other runs'
 _DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
@@ -348,6 +349,8 @@ def runs_of_tables(logged: Sequence[Logged]) -> dict[str, list[Logged]]:
         if not runs or (told and all(_are_different(table, other) for run in runs for other in run)):
             runs.append([])
         runs[-1].append(table)
+        if len(runs) > _MOST_SECTIONS:
+            return {}
     named = {tables[0].rows[0].run: [row for table in tables for row in table.rows] for tables in runs}
     are_runs = len(named) == len(runs) > 1 and not any(_OF_NO_RUN.search(name) or not name for name in named)
     return named if are_runs else {}

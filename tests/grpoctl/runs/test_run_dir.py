@@ -109,6 +109,13 @@ def test_an_experiments_name_means_no_other_ones_runs(home: Home) -> None:
         home.find("p30")
 
 
+@pytest.mark.parametrize("told", [{}, {"experiment": ""}, {"experiment": "P30"}, {"experiment": "/x/p30.yaml"}])
+def test_a_run_that_names_no_other_experiment_is_found(home: Home, told: dict[str, str]) -> None:
+    run = add_run(home, P30, started=1.0)
+    replace_json(run.provenance, told)
+    assert home.find("p30") == run
+
+
 def test_what_never_recorded_a_step_is_passed_over_where_steps_are_wanted(home: Home) -> None:
     older, newer = add_run(home, P30, started=1.0), add_run(home, P30, started=2.0, state=Status.FAILED)
     assert home.find("p30", begun=True) == newer  # none has

@@ -9,6 +9,7 @@ import pytest
 from core.errors import GrpoError
 from core.health.finding import Row
 from grpoctl.diagnose.readers.base import Reading, Source
+from grpoctl.diagnose.readers.metric_names import name_of
 from grpoctl.diagnose.readers.registry import open_source
 
 STEP = "Step {0}: reward=0.{0} kl=0.01\n"
@@ -605,3 +606,28 @@ def test_what_a_notebook_prints_beside_its_table_of_losses(tmp_path: Path) -> No
     rows = rows_of(tmp_path, "one try: reward 1.0, accuracy 0.5\nthe reward: 0.3, length 9\n\n" + table)
     assert told(rows, "loss")[:2] == [(10, 0.10), (12, 0.12)]
     assert (len(rows), told(rows)) == (40, [])
+
+
+def test_a_table_of_losses_before_rewards_is_of_another_stage(tmp_path: Path) -> None:
+    table = "Step\tTraining Loss\n" + "".join(f"{at}\t0.{at}\n" for at in range(10, 90))
+    rows = rows_of(tmp_path, table + "\n" + "".join(f"reward: 0.{at} kl: 0.01\n" for at in range(1, 9)))
+    assert [row["reward/mean"] for row in rows] == [at / 10 for at in range(1, 9)]
+
+
+def test_words_before_a_score(tmp_path: Path) -> None:
+    for word in ("got", "and", "Done", "results"):
+        text = "".join(f"step {at} {word} score: 0.{at}, kl: 0.1\n" for at in range(1, 5))
+        assert told(rows_of(tmp_path, text)) == [(at, at / 10) for at in range(1, 5)]
+
+
+def test_an_item_is_followed_by_steps(tmp_path: Path) -> None:
+    text = "".join(f"* epoch {at} done, saving,\n   step={2 * at} reward=0.{at} kl=0.1,\n" for at in range(1, 5))
+    assert len(rows_of(tmp_path, text)) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"),
+    [("eval_median_reward", "eval/reward"), ("eval_max_reward", None), ("eval_format_reward", "eval/rewards/format")],
+)
+def test_which_evaluated_rewards_are_parts(name: str, metric: str | None) -> None:
+    assert name_of(name) == metric

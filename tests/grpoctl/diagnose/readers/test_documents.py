@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,28 @@ def test_a_table_of_latex(tmp_path: Path) -> None:
     assert lines == ["Step\tReward\tKL", "1\t0.25\t0.01 ± 0.002", "50\t49.4%", "Total\tnone\t"]
     rows = READER.read(Source(name=str(file), path=file)).case.rows
     assert [(row["step"], row["reward/mean"]) for row in rows] == [(1, 0.25), (50, pytest.approx(0.494))]
+
+
+def test_a_table_of_latex_that_never_ends_takes_no_time(tmp_path: Path) -> None:
+    steps = "".join(f"step={at} reward=0.{at % 9} kl=0.01\n" for at in range(1, 51))
+    for name, text in (
+        ("run.log", steps + (r"\begin{tabular}{c} 1 " * 20 + "\n") * 1000),
+        ("notes.md", steps + (r"\begin{tabular}{c} 1 " * 20 + "\n") * 1000),
+        ("open.tex", r"\begin{tabular}{" * 40_000),
+        ("braces.tex", r"\begin{tabular}{c} " + "{" * 200_000 + r"\end{tabular}" + r"\textbf{" * 50_000),
+    ):
+        (tmp_path / name).write_text(text)
+        begun = time.process_time()
+        read = list(lines_of(tmp_path / name))
+        assert read
+        assert time.process_time() - begun < 5
+
+
+def test_a_completion_with_latex_is_no_page(tmp_path: Path) -> None:
+    """A log stays a log: what stands behind a `<script` is not left out."""
+    lines = [f"step={at} reward=0.{at} kl=0.0{at}" for at in range(1, 9)]
+    lines[1:1] = [r"\begin{tabular}{cc} 1 & 2 \\ \end{tabular}", "<answer><script>x"]
+    file = tmp_path / "train.log"
+    file.write_text("\n".join(lines))
+    assert not is_document(file)
+    assert len(READER.read(Source(name=str(file), path=file)).case.rows) == 8

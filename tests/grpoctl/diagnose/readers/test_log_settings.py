@@ -240,10 +240,21 @@ def test_a_list_of_settings_is_a_head_though_metrics_are_read_in_it() -> None:
         ("| Parameter | Value |\n|---|---|\n| Learning rate | 5e-6 (cosine) |\n| **Num generations** | `4` |",
          {"learning_rate": 5e-6, "num_generations": 4}),
         ("| Metric | Value |\n|---|---|\n| Learning speed | 5e-6 |", {}),
+        ("In the triangle β = 0.5 rad.", {}),
+        ("Let G = 12 be the order of the group, so the answer is 4.", {}),
+        ("GRPO with G = 8 and β = 0.04", {"num_generations": 8, "beta": 0.04}),
+        ("WARNING learning rate 1e-3 is too high for LoRA", {}),
+        ("embedding learning rate 5e-5", {}),
     ],
 )  # fmt: skip
 def test_what_sentences_and_tables_say_behind_the_metrics(text: str, settings: dict[str, Any]) -> None:
     assert heads(*[(line, False, False) for line in text.split("\n")]) == settings
+
+
+def test_a_log_is_not_listened_to() -> None:
+    told = Heads(of_text=False)
+    told.look(Line(9, "There were 3 responses per question."), before_metrics=False, is_read=False)
+    assert told.whole.known() == {}
 
 
 def test_what_prints_state_goes_before_what_sentences_say() -> None:

@@ -880,6 +880,45 @@ def test_a_table_printed_again_in_another_section_is_no_other_run(tmp_path: Path
     assert (found.run, found.further, len(found.case.rows)) == ("", (), 2)
 
 
+@pytest.mark.parametrize("headings", [("Training", "Held-out"), ("Epoch 1", "Epoch 2"), ("rank 0", "rank 1")])
+def test_a_section_of_a_part_is_no_other_run(headings: tuple[str, str], tmp_path: Path) -> None:
+    table = "| step | reward |\n|---|---|\n| 1 | 0.{0} |\n| 2 | 0.{0}5 |\n\n"
+    file = tmp_path / "report.md"
+    file.write_text("".join(f"## {name}\n\n{table.format(at)}" for at, name in enumerate(headings, 1)))
+    assert open_source(Source(name=str(file), path=file)).further == ()
+
+
+def test_tables_that_tell_one_reward_by_two_names_are_of_one_run(tmp_path: Path) -> None:
+    rows = rows_of(
+        "| step | mean_reward | kl |\n|---|---|---|\n| 1 | 0.1 | 0.2 |\n| 2 | 0.2 | 0.3 |\n\n"
+        "| step | avg_reward | entropy |\n|---|---|---|\n| 1 | 0.1 | 1.2 |\n| 2 | 0.2 | 1.3 |\n",
+        tmp_path,
+    )
+    assert [(row["reward/mean"], row["kl"], row["entropy"]) for row in rows] == [(0.1, 0.2, 1.2), (0.2, 0.3, 1.3)]
+
+
+@pytest.mark.parametrize(
+    ("header", "labels"),
+    [
+        ("Rollouts", [64, 128, 192, 256]),
+        ("Generations", [1, 2, 3, 4]),
+        ("lr", ["1.9e-6", "1.8e-6", "1.7e-6", "1.6e-6"]),  # a schedule
+        ("beta", [0.99, 0.98, 0.97, 0.96]),
+    ],
+)
+def test_what_counts_or_is_scheduled_names_no_runs(header: str, labels: list[object], tmp_path: Path) -> None:
+    lines = "".join(f"| {label} | 0.{at} | 0.0{at} |\n" for at, label in enumerate(labels, 1))
+    rows = rows_of(f"| {header} | reward | kl |\n|---|---|---|\n{lines}", tmp_path)
+    assert [row["reward/mean"] for row in rows] == [0.1, 0.2, 0.3, 0.4]
+
+
+@pytest.mark.parametrize("column", ["CPU", "MFU", "Utilisation", "cache hit", "Refused"])
+def test_percentages_of_machines_are_no_evaluations(column: str, tmp_path: Path) -> None:
+    lines = "".join(f"| {at} | 0.{at + 1} | 5{at}% |\n" for at in range(1, 5))
+    rows = rows_of(f"| step | reward | {column} |\n|---|---|---|\n| 0 | - | 50% |\n{lines}", tmp_path)
+    assert not any(name.startswith("eval/") for row in rows for name in row)
+
+
 def test_a_table_with_a_row_of_each_run_is_read_only_where_nothing_else_is(tmp_path: Path) -> None:
     file = tmp_path / "report.md"
     file.write_text(
