@@ -147,15 +147,26 @@ class _Console:
 
     def read(self, source: Source) -> Reading:
         """Rows from the surest form of metrics, numbered by the log's own steps, a progress bar, or their order."""
-        first, runs = self._read(source, None)
-        return read_each(runs or [""], lambda at: self._read(source, runs[at])[0] if at else first)
+        scanned: list[str] = []
+        log = _scan(source, scanned, None)
+        first, runs = self._read(source, None, log, scanned)
 
-    def _read(self, source: Source, run: str | None) -> tuple[Reading, Sequence[str]]:
+        def read(at: int) -> Reading:
+            if not at:
+                return first
+            if not log.parser.runs:  # all of them stand in it
+                return self._read(source, runs[at], log, scanned)[0]
+            again: list[str] = []
+            return self._read(source, runs[at], _scan(source, again, runs[at]), again)[0]
+
+        return read_each(runs or [""], read)
+
+    def _read(
+        self, source: Source, run: str | None, log: _Log, scanned: Sequence[str]
+    ) -> tuple[Reading, Sequence[str]]:
         """What the log says of a run, and the names of all runs that its tables are of; None for the first or only."""
         assert source.path is not None  # knows() came first
-        notes: list[str] = []
-        log = _scan(source, notes, run)
-        notes += _not_there(source, log)
+        notes = [*scanned, *_not_there(source, log)]
         form = _form_of(log)
         notes += _told_twice(log) if form == "stretches" else []
         logged, runs, of_none = _of_run(log, form, run)
