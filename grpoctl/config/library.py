@@ -15,7 +15,6 @@ from core.errors import NotFoundError
 
 Origin = Literal["user", "shipped"]
 SUFFIX = ".yaml"
-_MOST_NAMES = 12  # that an error lists
 
 
 def shipped_folder(kind: str = "experiments") -> Path:
@@ -65,16 +64,12 @@ class Library:
         raise NotFoundError(f"no {self.kind} {name!r}; {self._names([*known, *neighbours], near=stem)}")
 
     def _names(self, known: Iterable[str], near: str) -> str:
-        """`did you mean p31? There are: p30, p31`; of many the nearest, or the first."""
+        """`did you mean p31? There are: p30, p31`."""
         names = sorted(set(known))
         if not names:
             return f"there are no {self.kind}s: neither ./{self.kind}s nor the installation has any"
         close = difflib.get_close_matches(near.lower(), names, n=1)
-        meant = f"did you mean {close[0]}? " if close else ""
-        if len(names) <= _MOST_NAMES:
-            return f"{meant}There are: {', '.join(names)}"
-        first = "" if close else f"There are: {', '.join(names[:_MOST_NAMES])}, ... "
-        return f"{meant}{first}grpoctl ls shows all {len(names)}"
+        return (f"did you mean {close[0]}? " if close else "") + f"There are: {', '.join(names)}"
 
 
 def sweep_library(folder: Path = Path()) -> Library:

@@ -55,16 +55,6 @@ def test_an_unknown_name_says_what_there_is(name: str, says: str, library: Libra
     assert says in str(caught.value)
 
 
-def test_many_names_are_not_listed(tmp_path: Path) -> None:
-    for number in range(10, 30):
-        (tmp_path / f"e{number}.yaml").touch()
-    library = Library(user=tmp_path / "none", shipped=tmp_path)
-    with pytest.raises(NotFoundError, match=r"^no experiment 'e31'; did you mean e3?1?\S*\? grpoctl ls shows all 20$"):
-        library.find("e31")
-    with pytest.raises(NotFoundError, match=r"'qq'; There are: e10, .*, e21, \.\.\. grpoctl ls shows all 20$"):
-        library.find("qq")
-
-
 @pytest.mark.parametrize(
     ("library", "name", "says"),
     [
