@@ -111,7 +111,7 @@ def _print_choice(source: str, log: Reading) -> None:
     if log.kind != "grpoctl" or "/" in source:
         return
     taken = Path(log.source).name
-    several = of_experiment(source.lower(), Home.locate().runs())
+    several = list(of_experiment(source.lower(), Home.locate().runs()))
     if len(several) > 1 and source.lower() != taken:
         newest = "the newest" if taken == several[0].id else "the newest that has recorded a step"
         console.print_note(f"{source} has {len(several)} runs; this is {taken}, {newest}: name another by its id")

@@ -377,8 +377,8 @@ def choose(name: str, runs: Sequence[RunDir], home: Path) -> RunDir:
     for run in runs:
         if run.id == wanted:
             return run
-    if own := of_experiment(wanted, runs):
-        return own[0]
+    if (own := next(of_experiment(wanted, runs), None)) is not None:
+        return own
     fitting = [run for run in runs if run.id.startswith(wanted)]
     some = ", ".join(run.id for run in fitting[:4]) + (", ..." if len(fitting) > 4 else "")
     if fitting and is_a_spec(wanted) and all(map(_experiment, fitting)):  # each says that it is of another one
@@ -399,9 +399,9 @@ def is_a_spec(name: str) -> bool:
     return name in Library().files() or name in sweep_library().files()
 
 
-def of_experiment(name: str, runs: Iterable[RunDir]) -> list[RunDir]:
-    """Those of the runs that are of the experiment of that name, in their order."""
-    return [run for run in runs if run.id.startswith(f"{name}-") and _experiment(run) == name]
+def of_experiment(name: str, runs: Iterable[RunDir]) -> Iterator[RunDir]:
+    """Those of the runs that are of the experiment of that name, in their order; each is looked into when asked for."""
+    return (run for run in runs if run.id.startswith(f"{name}-") and _experiment(run) == name)
 
 
 def _experiment(run: RunDir) -> str:

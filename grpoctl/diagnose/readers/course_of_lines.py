@@ -43,7 +43,7 @@ _OF_NO_RUN = re.compile(  # a heading of a part of a run, of other data, or of s
 )
 _MOST_SECTIONS = 32  # that are runs
 _ENDS = 2  # rows that have a start and an end
-_SAME = 2  # metrics that tables tell by other names: they are other runs'
+_SAME = 2  # metrics that tables tell by other names: they are other runs
 _DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
 _OF_SUPERVISED = frozenset({None, "step", "loss", "eval/loss", "learning_rate", "grad_norm"})
 

@@ -182,8 +182,7 @@ class LogSettings:
         if self._listened > _MOST_SAID or len(text) > _LONGEST_HEAD:
             return
         boxed = self._boxed(text)
-        word = None if boxed is None else setting_named(re.sub(r"[\s-]+", "_", boxed["name"].strip()))
-        if boxed is not None and word is not None:
+        if boxed is not None and (word := _setting_called(boxed["name"])) is not None:
             for field, value in plain_settings({word: _value(boxed["value"])}).items():
                 self._said.setdefault(field, set()).add(value)
         if _SAYS.search(text) is None or _OF_SOMETHING_ELSE.search(text) or _OF_ANOTHER_PART.search(text):
@@ -234,7 +233,7 @@ class LogSettings:
         return {name: self._assigned.get(str(value), value) for name, value in self._arguments.items()}
 
     def _take_plain(self, name: str, value: str) -> None:
-        if (word := setting_named(re.sub(r"[\s-]+", "_", name.strip()))) is not None:
+        if (word := _setting_called(name)) is not None:
             self._plain[word] = _value(value)
 
     def _look_at_arguments(self, text: str) -> None:
@@ -325,6 +324,11 @@ class Heads:
             if before < number <= line:
                 stated.look(text, before_metrics=True, plain=False)
         return stated
+
+
+def _setting_called(name: str) -> str | None:
+    """The name of a setting that words are: `Learning rate`; None for others."""
+    return setting_named(re.sub(r"[\s-]+", "_", name.strip()))
 
 
 def _is_prose(text: str) -> bool:
