@@ -378,7 +378,10 @@ KNOWN = _TRL | _VERL | _OTHERS | _EVAL | _SECOND
 STEPS = (  # what numbers the rows
     "step", "_step", "global_step", "training/global_step", "trainer/global_step", "train/global_step", "iteration",
     "iter", "train_step", "training_step", "steps", "grpo_step", "rl_step", "training_iteration",
-    "time/iterations", "schritt", "paso", "passo", "étape", "etape", "pas", "шаг", "итерация",
+    "time/iterations", "global_steps", "optimizer_step", "optim_step", "opt_step", "update_step", "train_iter",
+    "train_iteration", "gradient_step", "gradient_steps", "grad_step", "policy_step", "step_num", "step_number",
+    "iteration_number", "iter_num", "training_steps", "checkpoint_step", "schritt", "paso", "passo", "étape", "etape",
+    "pas", "шаг", "итерация",
 )  # fmt: skip
 RUNS = frozenset({  # what tells runs apart, where rows of several stand in one file
     "run", "run_name", "run_id", "run_uuid", "experiment", "experiment_name", "seed", "method", "algorithm", "variant",
@@ -434,11 +437,21 @@ _AVERAGED = re.compile(
     r"(?:mean|avg\.?|average|Mean|Avg\.?|Average|平均|均值)\s+(?=\w+[_/]|[A-Z]\w*[a-z][A-Z])"
 )  # mean frac_reward_zero_std
 _UNDER_REWARD = re.compile(r"(?:rewards?_)?(?:reward|components?|parts?|breakdown)/(?P<name>[A-Za-z]\w{0,40})")
+_BEHIND_REWARD = re.compile(r"(?:reward|rew)_(?P<name>[a-z]\w{0,40})")
+_REWARDED = frozenset({  # what reward functions are called by, behind `reward_`
+    "valid", "validity", "json", "xml", "keys", "required", "schema", "syntax", "format", "tags", "tag", "tool", "tools",
+    "answer", "env", "interaction", "reasoning", "thinking", "think", "style", "quality", "compile", "compiles",
+    "execution", "tests", "language", "repetition", "safety", "relevance", "coherence", "fluency", "outcome", "process",
+    "action", "efficiency", "brevity", "conciseness", "citation", "citations", "search", "retrieval", "structure",
+    "grounding", "faithfulness", "hallucination", "completeness", "specificity", "diversity", "consistency", "goal",
+    "progress", "exploration", "penalty", "bonus", "code", "sql", "similarity", "semantic", "factuality",
+})  # fmt: skip
 _EVALUATED = frozenset({"eval", "val", "validation"})
 _OF_PLACE = frozenset({  # words that say no part of a reward
     "initial", "final", "best", "first", "last", "start", "end", "mean", "avg", "average", "base", "baseline", "total",
     "overall", "greedy", "before", "after", "train", "set", "the", "median", "sample", "samples", "model",
 })  # fmt: skip
+_OF_SPREAD = frozenset({"max", "min", "std", "n", "count", "num", "var", "se"})
 _ONE_REWARD = re.compile(r"(?P<name>[a-z]\w*?)_rew(?:ard)?(?:_func|_fn|_function)?")
 
 
@@ -531,22 +544,27 @@ def _joined(theirs: str) -> str:
 def _one_reward(theirs: str) -> str | None:
     """A part of the reward that is called `NAME_reward`."""
     match = _ONE_REWARD.fullmatch(_joined(theirs))
-    words = set(match["name"].split("_")) if match is not None else set()
-    if (
-        match is not None and "/" not in theirs and len(words) > 1 and words & _EVALUATED
-    ):  # initial_eval_reward, eval_format_reward
-        part = "_".join(word for word in match["name"].split("_") if word not in _EVALUATED | _OF_PLACE)
-        if part in ("max", "min", "std", "n", "count", "num", "var", "se"):
-            return None
+    if match is None:
+        return None
+    words = match["name"].split("_")
+    held_out = not _EVALUATED.isdisjoint(words)
+    if held_out and not _OF_SPREAD.isdisjoint(words):
+        return None  # eval/max_reward, std_eval_reward
+    if held_out and len(words) > 1 and "/" not in theirs:  # initial_eval_reward, eval_format_reward
+        part = "_".join(word for word in words if word not in _EVALUATED | _OF_PLACE)
         return f"eval/rewards/{part}" if part else "eval/reward"
     if not _OF_PROSE.isdisjoint(words):
         return None
-    return None if match is None or match["name"] in ("eval", "val", "test", "best") else f"rewards/{match['name']}"
+    return None if match["name"] in ("eval", "val", "test", "best") else f"rewards/{match['name']}"
 
 
 def _part_of_reward(theirs: str) -> str | None:
-    """A part of the reward that stands under it: `reward/bleu`, `reward_components/format`."""
-    match = _UNDER_REWARD.fullmatch(_spellings(theirs)[-1])
+    """A part of the reward that stands under it or behind it: `reward/bleu`, `reward_valid_json`."""
+    name = _spellings(theirs)[-1]
+    match = _UNDER_REWARD.fullmatch(name)
+    behind = _BEHIND_REWARD.fullmatch(name) if match is None else None
+    if behind is not None and not _REWARDED.isdisjoint(behind["name"].split("_")):
+        match = behind
     return None if match is None or is_statistic(match["name"]) else f"rewards/{match['name']}"
 
 

@@ -16,6 +16,7 @@ _WORD = re.compile(r"[a-z]+\d+[a-z]*|[a-z]+@?|@|\d+|%|[Δδ]|[^\W\d_a-z]+")
 _COUNTED = re.compile(r"\b(tokens|toks?) ?/ ?(completion|response|sample|rollout|answer)s?\b", re.IGNORECASE)
 _AT_TEMPERATURE = re.compile(r"@\s*(?:t|temp|temperature)\s*=?\s*\d+(?:\.\d+)?", re.IGNORECASE)  # `exact @ t0.7`
 _AT_K = re.compile(r"\b(pass|avg|mean|maj)(?:@k\b|-of-k\b)", re.IGNORECASE)  # of so many samples: pass@k, mean-of-k
+_AT = re.compile(r"\b(pass|avg|mean|maj)[ _-]at[ _-](\d{1,4})\b", re.IGNORECASE)  # pass_at_1
 _NO_NAME = re.compile(r"[/\u2212=+]| [-\u2013] ")  # a ratio or a difference of two
 _DECIMAL = re.compile(r"\s[-+]?\d*\.\d+\s*%?\s*\Z")  # `eval reward 0.5`
 _VALUED = re.compile(r"\s[-+]?\d")  # `reward 0.12`: a name with its value
@@ -160,7 +161,8 @@ _MEANS: dict[frozenset[str], str] = {
                                   "zero eos share"),
         "completions/valid": ("valid", "valid share", "valid response", "valid response share", "validity", "parsed",
                               "parsed share", "valid json", "valid json share", "valid action", "valid action share",
-                              "executable", "executable share", "format valid", "format valid share"),
+                              "executable", "executable share", "format valid", "format valid share", "syntax valid",
+                              "syntax valid share"),
         "completions/distinct": ("distinct", "distinct share", "distinct response", "distinct response share"),
         "groups/dead": ("zero std", "zero std share", "zero var", "zero var share", "dead", "dead share",
                         "zero advantage", "zero advantage share", "degenerate", "degenerate share",
@@ -261,7 +263,7 @@ def metric_by_words(name: str) -> str | None:
     of_trained = path[0] == "reward" and path[-1] in _SETS  # reward/math: where prompts of several sets are trained on
     if len(name) > _LONGEST or _DECIMAL.search(name) or of_trained:
         return None
-    name = _AT_K.sub(r"\1@1", name)
+    name = _AT.sub(r"\1@\2", _AT_K.sub(r"\1@1", name))
     plain = _AT_TEMPERATURE.sub(" ", _COUNTED.sub("response tokens", _MARKS.sub(" ", name)))
     if len(path) > 1 and path[-1] in _MEANS_OF:  # Score/mean
         return metric_by_words("/".join(name.strip().split("/")[:-1]))

@@ -20,6 +20,7 @@ SHARED = 0.5  # of a run's rows, at least, are of a step that another one tells,
 _FEWEST_ROWS = 2  # of each run: names of which each has one row number the rows
 _NO_LEARNERS = frozenset({"base", "baseline", "reference", "ref", "teacher", "judge", "opponent"})
 _OF_NO_KIND = frozenset({"model", "policy", "sft", "init", "initial", "the", "untrained"})
+_OF_UPDATES = ("learning_rate", "loss", "policy/loss", "grad_norm")
 _LONGEST_NAME = 60  # characters
 
 
@@ -49,10 +50,11 @@ def words_of(name: str) -> list[str]:
     return re.findall(r"[^\W_]+", name.lower())
 
 
-def _learns(name: str) -> bool:
-    """Whether a name may be of what is trained: not `base`, `reference model`."""
-    words = frozenset(words_of(name))
-    return words.isdisjoint(_NO_LEARNERS) or not words <= _NO_LEARNERS | _OF_NO_KIND
+def _learns(reading: Reading) -> bool:
+    """Whether a run may be of what is trained: its name is not `base`, `reference model`, or its rows tell of updates."""
+    words = frozenset(words_of(reading.run))
+    by_name = words.isdisjoint(_NO_LEARNERS) or not words <= _NO_LEARNERS | _OF_NO_KIND
+    return by_name or any(row.get(metric) for row in reading.case.rows for metric in _OF_UPDATES)
 
 
 def read_each(runs: Sequence[str], read: Callable[[int], Reading], of_file: Sequence[str] = ()) -> Reading:
@@ -68,21 +70,21 @@ def read_each(runs: Sequence[str], read: Callable[[int], Reading], of_file: Sequ
     found: list[Reading] = []
     notes += [f"it has {len(runs)} runs: the first {MOST_RUNS} are read"] if len(runs) > MOST_RUNS else []
     names = _short(runs[:MOST_RUNS])
-    trained = [place for place, name in enumerate(names) if _learns(name)] or list(range(len(names)))
-    notes += [
-        f"{name} is left out: by its name it is not trained" for at, name in enumerate(names) if at not in trained
-    ]
-    for place in trained:
-        name = names[place]
+    unknown: list[str] = []
+    for place, name in enumerate(names):
         try:
             reading = read(place)
         except NoMetricError:
-            if place == trained[-1] and not found:
+            if place == len(names) - 1 and not found:
                 raise
-            notes.append(f"{name} is left out: no metric of it is known")
+            unknown.append(f"{name} is left out: no metric of it is known")
             continue
         found.append(replace(reading, run=name, source=f"{reading.source} ({name})"))
-    first, *further = [replace(one, notes=(*one.notes, *notes)) for one in found]
+    trained = [one for one in found if _learns(one)] or found
+    kept = {one.run for one in trained}
+    notes += [f"{one.run} is left out: by its name it is not trained" for one in found if one.run not in kept]
+    notes += unknown
+    first, *further = [replace(one, notes=(*one.notes, *notes)) for one in trained]
     return replace(first, further=tuple(further))
 
 

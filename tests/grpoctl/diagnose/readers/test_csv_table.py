@@ -97,6 +97,10 @@ def test_a_column_of_runs_is_one_where_lines_of_several_are_of_one_step(tmp_path
     unsaid = read(tmp_path, "seed,step,reward\n1,1,0.5\n,1,0.25\n2,1,0.125\n")
     assert unsaid.further == ()
     lines = [f"{m},{n},{step},0.{n}\n" for step in (1, 2) for m in "ab" for n in (1, 2)]
+    numbered = read(tmp_path, "arm,train_iter,reward\na,1,0.5\na,2,0.5\nb,1,0.25\nb,2,0.25\n")
+    assert [(one.run, one.case.rows[0]["reward/mean"]) for one in (numbered, *numbered.further)] == [
+        ("a", 0.5), ("b", 0.25)
+    ]  # fmt: skip
     both = read(tmp_path, "method,seed,step,reward\n" + "".join(lines))
     assert [(one.run, [row["reward/mean"] for row in one.case.rows]) for one in (both, *both.further)] == [
         ("a, 1", [0.1] * 2), ("a, 2", [0.2] * 2), ("b, 1", [0.1] * 2), ("b, 2", [0.2] * 2)
@@ -116,6 +120,10 @@ def test_what_does_not_tell_runs_apart(tmp_path: Path) -> None:
     trained = read(tmp_path, seeds("grpo", "base_model"))
     assert ([row["reward/mean"] for row in trained.case.rows], trained.further) == ([0.25] * 3, ())
     assert "base_model is left out: by its name it is not trained" in trained.notes
+    updated = seeds("grpo", "baseline").replace("reward\n", "reward,lr\n").replace("5\n", "5,1e-6\n")
+    study = read(tmp_path, updated)
+    assert [one.run for one in (study, *study.further)] == ["grpo", "baseline"]  # which was trained, too
+    assert len(read(tmp_path, updated.replace("1e-6", "0")).further) == 0
     assert read(tmp_path, seeds("train", "eval")).further == ()  # splits of one run
     assert len(read(tmp_path, seeds("train-1", "train-2")).further) == 1
     assert len(read(tmp_path, seeds("v1 v1", "v1")).further) == 1
