@@ -21,7 +21,7 @@ from core.text import harmless
 from grpoctl.diagnose.readers.attempts import BEGINS_AGAIN, PLACED, newest_attempt
 from grpoctl.diagnose.readers.base import Reading, Source, Unread
 from grpoctl.diagnose.readers.console_lines import LineParser
-from grpoctl.diagnose.readers.course_of_lines import in_order, oldest_first, runs_of_tables, told_once, with_more_of
+from grpoctl.diagnose.readers.course_of_lines import in_order, oldest_first, runs_of_sections, told_once, with_more_of
 from grpoctl.diagnose.readers.documents import is_document, lines_of
 from grpoctl.diagnose.readers.log_settings import Heads
 from grpoctl.diagnose.readers.logged import (
@@ -59,6 +59,7 @@ _LONGEST_NAME = 40  # characters that an error shows
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
 FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs", "stretches")
+_IN_SECTIONS = ("table", "pairs")  # of a text, of a run each
 _WORDS = {
     "verl": "lines of verl",
     "dictionary": "dictionaries",
@@ -183,7 +184,7 @@ class _Console:
             distinct, attempts = _newest(distinct, source, total)
         again = any(note.startswith(BEGINS_AGAIN) for note in attempts)
         settings, arguments, whose = _settings(log, form, distinct, averaged) if again else _settings_of_one(log)
-        if form == "table" and runs and not log.parser.runs:  # in a section each
+        if form in _IN_SECTIONS and runs and not log.parser.runs:  # in a section each
             settings = log.heads.of_section(run or runs[0], runs)
         notes += attempts + whose
         rows = numbered(distinct, mapped=source.columns)
@@ -273,8 +274,8 @@ def _lines(path: Path, notes: list[str]) -> Iterator[Line]:
 def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
     """All of the log, in one pass, in bounded memory; of tables of several runs the one of that name, or the first."""
     assert source.path is not None
-    parser = LineParser(source.columns, run)
     of_text = source.path.suffix.lower() in _TEXTS or is_document(source.path)
+    parser = LineParser(source.columns, run, of_text=of_text)
     notices, heads = Notices(), Heads(of_text=of_text)
     kept: dict[Form, _KeptByRun] = {form: _KeptByRun() for form in FORMS}
     for line in _lines(source.path, notes):
@@ -303,12 +304,12 @@ def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
 def _of_run(log: _Log, form: Form, asked: str | None) -> tuple[list[Logged], list[str], list[str]]:
     """The rows of a run, by default the first, the names of all, and a note on rows of none; all and [] of one run.
 
-    Of tables the parser has chosen already, but for those that stand in sections of a text. Several runs of
+    Of tables the parser has chosen already, but for those that stand in sections of a text, as lists do. Several runs of
     dictionaries: nearly all name theirs and its step, and those of several are of one step.
     """
     logged = log.logged[form]
-    is_written = form == "table" and log.heads.of_text and not log.parser.runs
-    if is_written and (sections := runs_of_tables(logged)):
+    is_written = form in _IN_SECTIONS and log.heads.of_text and not log.parser.runs
+    if is_written and (sections := runs_of_sections(logged)):
         return sections[asked or next(iter(sections))], list(sections), []
     if form != "dictionary":
         return logged, log.parser.runs, []

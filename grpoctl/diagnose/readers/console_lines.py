@@ -196,8 +196,9 @@ class LineParser:
     A table with a row for each run is read only where nothing else is: it is one run's beside others, no course.
     """
 
-    def __init__(self, columns: Mapping[str, str], run: str | None = None) -> None:
+    def __init__(self, columns: Mapping[str, str], run: str | None = None, *, of_text: bool = False) -> None:
         self.columns = columns
+        self._of_text = of_text  # that somebody wrote: its headings may name runs
         self.run = run  # of several runs in a table; None for the first
         self.runs: list[str] = []  # the names of these
         self.has_no_start = False  # rows are of whole runs
@@ -531,6 +532,7 @@ class LineParser:
             single = single or (step is None and "`" in text and _IN_PROSE.search(text) is not None)
             yield Logged(
                 line=number, form="pairs", cells=known, step=step, bar=self.bar, epoch=at, in_bar=drawn, single=single,
+                run=self._section if self._of_text else "",
             )  # fmt: skip
         elif len(text) < _SHORT:
             self._epoch = _epoch_in(text) or self._epoch

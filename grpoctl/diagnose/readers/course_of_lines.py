@@ -335,14 +335,14 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
     return _joined(entries)
 
 
-def runs_of_tables(logged: Sequence[Logged]) -> dict[str, list[Logged]]:
-    """Section -> rows of a text whose tables tell the same metrics of the same steps in several: of a run each.
+def runs_of_sections(logged: Sequence[Logged]) -> dict[str, list[Logged]]:
+    """Section -> rows of a text whose tables or lists tell the same metrics of the same steps in several: of a run each.
 
-    A table that tells nothing again is of the run above it. {} for one run, where one was printed again, and where a
+    One that tells nothing again is of the run above it. {} for one run, where one was printed again, and where a
     heading names a part of a run (an epoch, a process, what was held out) or no run of this text's.
     """
     runs: list[list[_Table]] = []
-    for _, group in groupby(logged, key=lambda entry: entry.table):
+    for _, group in groupby(logged, key=lambda entry: (entry.table, entry.run)):
         table = _Table(list(group))
         is_course = len({*table.steps}) >= _ENDS and _is_of_rewards(table.rows)
         told = is_course and any(_tells_again(table, other) for other in (runs[-1] if runs else ()))

@@ -31,6 +31,7 @@ _GROUP = 16  # completions of a prompt, where a log does not say: more may be se
 _NAMED = 6  # of the columns that were left out
 _OF_TRAINING = frozenset({"loss", "policy/loss", "grad_norm", "learning_rate", "reward/mean"})
 _SUMMARY = frozenset({"train_runtime"})  # the last entry of a run: its totals
+_TOTALS = _SUMMARY | {"train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos"}
 _KINDS = ("event", "split", "phase", "mode", "subset", "stage", "type", "kind")  # keys of what a row is of
 _OF_NO_SPLIT = frozenset({*STEPS, "epoch"})  # numbers of a row, whatever it is of
 
@@ -161,6 +162,7 @@ def has_rewards(rows: StepTable) -> bool:
 
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
     """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
+    entries = _with_the_only_rewards(entries)
     shapes = {tuple(entry.cells) for entry in entries}  # the names of each kind of entries once
     kept = entries if all(map(_is_step, shapes)) else [e for e in entries if _is_step(tuple(e.cells))]
     names: Set[str] = set[str]().union(*filter(_is_step, shapes))
@@ -194,6 +196,19 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
         averaged_over=span,
     )
     return case, notes
+
+
+def _with_the_only_rewards(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries; a summary is a row where it alone tells rewards: TRL's has the means since the last row in it, and
+    of a run shorter than `logging_steps` there is no other.
+    """
+    shapes = {tuple(entry.cells) for entry in entries}
+    of_rewards = {shape for shape in shapes if any(name_of(name) == "reward/mean" for name in shape)}
+    if not of_rewards or any(map(_SUMMARY.isdisjoint, of_rewards)):
+        return entries
+    last = next(entry for entry in reversed(entries) if tuple(entry.cells) in of_rewards)
+    cells = {name: value for name, value in last.cells.items() if name not in _TOTALS}
+    return [*(entry for entry in entries if entry is not last), Entry(step=max(last.step, 1), cells=cells)]
 
 
 def _other_rewards(names: Set[str]) -> Set[str]:

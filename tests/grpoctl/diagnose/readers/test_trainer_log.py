@@ -44,6 +44,22 @@ def test_one_row_a_step_and_an_evaluation_stands_in_its_step() -> None:
     assert notes == []
 
 
+def test_a_summary_is_a_row_where_it_alone_tells_rewards() -> None:
+    """TRL's log() adds the means since the last row to it: a run shorter than logging_steps has no other row."""
+    totals = {"train_runtime": 9.5, "train_loss": 0.25, "train_steps_per_second": 0.5}
+    summary = entry(5, **totals, reward=0.5, kl=0.1, completion_length=20.0)
+    rows = rows_of(summary)
+    assert [(row["step"], row["reward/mean"], row["completions/length"]) for row in rows] == [(5, 0.5, 20.0)]
+    assert "loss" not in rows[0]  # a mean over the whole run
+    assert [row["step"] for row in rows_of(entry(0, **totals, reward=0.5))] == [1]
+    assert [row["reward/mean"] for row in rows_of(entry(3, reward=0.25), summary)] == [0.25]
+    assert rows_of(entry(5, **totals)) == []
+
+
+def rows_of(*entries: Entry) -> StepTable:
+    return case_of_entries(entries, Known())[0].rows
+
+
 def test_a_repeated_step_keeps_its_last_value_and_is_told() -> None:
     case, notes = case_of_entries([entry(1, loss=0.5), entry(2, loss=0.4), entry(2, loss=0.3)], Known())
     assert [row["loss"] for row in case.rows] == [0.5, 0.3]

@@ -844,6 +844,14 @@ RUNS = {  # a table with a row or a column for each run -> what each run is call
             "v2": [{"reward/mean": 0.5, "kl": 0.1}, {"reward/mean": 0.7, "kl": 0.2}],
         },
     ),
+    "lists in sections": (
+        "## v1\n\n- Step 10: reward `0.6`, KL `0.01`\n- Step 20: reward `0.1`, KL `0.5`\n\n"
+        "## v2\n\n- Step 10: reward `0.5`\n- Step 20: reward `0.7`\n",
+        {
+            "v1": [{"reward/mean": 0.6, "kl": 0.01}, {"reward/mean": 0.1, "kl": 0.5}],
+            "v2": [{"reward/mean": 0.5}, {"reward/mean": 0.7}],
+        },
+    ),
     "checkpoints of two runs": (
         "| | reward |\n|---|---|\n| base | 0.1 |\n| strict, step 100 | 0.2 |\n| strict, step 200 | 0.3 |\n"
         "| async, step 100 | 0.4 |\n| async, step 200 | 0.5 |\n",
@@ -886,6 +894,15 @@ def test_a_section_of_a_part_is_no_other_run(headings: tuple[str, str], tmp_path
     file = tmp_path / "report.md"
     file.write_text("".join(f"## {name}\n\n{table.format(at)}" for at, name in enumerate(headings, 1)))
     assert open_source(Source(name=str(file), path=file)).further == ()
+
+
+def test_sections_of_a_log_are_no_runs(tmp_path: Path) -> None:
+    """A completion may have a heading in it: `#### 42` ends an answer to GSM8K."""
+    text = "#### 1\nstep 1 reward=0.1\nstep 2 reward=0.2\n#### 2\nstep 1 reward=0.3\nstep 2 reward=0.4\n"
+    for name, runs in (("train.log", 0), ("notes.md", 1)):
+        file = tmp_path / name
+        file.write_text(text)
+        assert len(open_source(Source(name=str(file), path=file)).further) == runs
 
 
 def test_tables_that_tell_one_reward_by_two_names_are_of_one_run(tmp_path: Path) -> None:
