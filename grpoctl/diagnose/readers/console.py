@@ -304,8 +304,8 @@ def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
 def _of_run(log: _Log, form: Form, asked: str | None) -> tuple[list[Logged], list[str], list[str]]:
     """The rows of a run, by default the first, the names of all, and a note on rows of none; all and [] of one run.
 
-    Of tables the parser has chosen already, but for those that stand in sections of a text, as lists do. Several runs of
-    dictionaries: nearly all name theirs and its step, and those of several are of one step.
+    Of tables the parser has chosen already, but for those that stand in sections of a text, as lists do. Several runs
+    of dictionaries: nearly all name theirs and its step, and those of several are of one step.
     """
     logged = log.logged[form]
     is_written = form in _IN_SECTIONS and log.heads.of_text and not log.parser.runs

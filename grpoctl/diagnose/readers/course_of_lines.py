@@ -336,7 +336,7 @@ def _of_one_run(logged: Sequence[Logged]) -> list[Logged]:
 
 
 def runs_of_sections(logged: Sequence[Logged]) -> dict[str, list[Logged]]:
-    """Section -> rows of a text whose tables or lists tell the same metrics of the same steps in several: of a run each.
+    """Section -> rows of a text whose tables or lists tell the same metrics of the same steps in several: a run each.
 
     One that tells nothing again is of the run above it. {} for one run, where one was printed again, and where a
     heading names a part of a run (an epoch, a process, what was held out) or no run of this text's.

@@ -51,7 +51,7 @@ def words_of(name: str) -> list[str]:
 
 
 def _learns(reading: Reading) -> bool:
-    """Whether a run may be of what is trained: its name is not `base`, `reference model`, or its rows tell of updates."""
+    """Whether a run may be of what is trained: not called `base`, `reference model`, or its rows tell of updates."""
     words = frozenset(words_of(reading.run))
     by_name = words.isdisjoint(_NO_LEARNERS) or not words <= _NO_LEARNERS | _OF_NO_KIND
     return by_name or any(row.get(metric) for row in reading.case.rows for metric in _OF_UPDATES)
