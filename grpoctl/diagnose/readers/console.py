@@ -142,7 +142,7 @@ class _Console:
         """By its first line with a metric that we know."""
         if source.path is None or not source.path.is_file() or not is_text(source.path):
             return False
-        parser = LineParser(source.columns)
+        parser = LineParser(source.columns, of_text=_is_written(source.path))
         lines = islice(_lines(source.path, []), _GLANCED_AT if source.glance else _LOOKED_AT)
         return any(logged.cells for line in lines for logged in parser.feed(line)) or any(parser.finish())
 
@@ -266,6 +266,11 @@ def _not_there(source: Source, log: _Log) -> list[str]:
     return said
 
 
+def _is_written(path: Path) -> bool:
+    """Whether somebody wrote the text: its headings, sentences and titles say what its numbers are."""
+    return path.suffix.lower() in _TEXTS or is_document(path)
+
+
 def _lines(path: Path, notes: list[str]) -> Iterator[Line]:
     """The lines of a log; of a notebook or a page those that a reader of it sees."""
     return lines_of(path) if is_document(path) else text_lines(path, notes)
@@ -274,7 +279,7 @@ def _lines(path: Path, notes: list[str]) -> Iterator[Line]:
 def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
     """All of the log, in one pass, in bounded memory; of tables of several runs the one of that name, or the first."""
     assert source.path is not None
-    of_text = source.path.suffix.lower() in _TEXTS or is_document(source.path)
+    of_text = _is_written(source.path)
     parser = LineParser(source.columns, run, of_text=of_text)
     notices, heads = Notices(), Heads(of_text=of_text)
     kept: dict[Form, _KeptByRun] = {form: _KeptByRun() for form in FORMS}

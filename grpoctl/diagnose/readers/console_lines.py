@@ -61,13 +61,13 @@ _OF_ROLLOUT = re.compile(r"\b(?:rollout|eval|perf)\s(\d{1,9})\s?:\s*\Z")  # befo
 _STEPS_BEFORE = re.compile(r"\b(?:after|at|by)\s+(\d{1,9})\s*(?:steps?|iter(?:ation)?s?|updates)\b", re.IGNORECASE)
 _SUMMARY_OF = "wandb:"  # what it prints at a run's end, a metric a line
 _OF_SO_MANY = re.compile(r"(\d{1,9})/\d{1,9}")
-_ARROWS = re.compile(rf"\s*(?:->|=>|→|⇒)\s*[~≈]?\s*(?P<value>{NUMBER})")
+_ARROWS = re.compile(rf"[*`]{{0,3}}\s*(?:->|=>|→|⇒)\s*[~≈]?\s*[*`]{{0,3}}(?P<value>{NUMBER})")
 _LISTED = re.compile(r"\(([^()]*[A-Za-z][^()]*(?:/[^()/]+){2,})\)\s*:?\s*\Z")  # (step / reward / kl): names of columns
 _TO = re.compile(r"\s?(?:-|–|—|to)\s?\+?(?P<value>(?:\d+\.?\d*|\.\d+)%?)(?![\w./-])")  # behind a number: a range
 _FROM_TO = re.compile(rf"(?P<name>(?:[\w/.-]+ ){{1,6}})from ~?(?P<first>{NUMBER}) to ~?(?P<last>{NUMBER})(?![\w/])")
 _MOVED = re.compile(  # grad_norm exploded 4.6 → 473
-    rf"(?P<name>(?:[\w/.`-]+ ){{1,5}})[~≈]?\**(?P<first>{NUMBER})\**\s*(?:->|→|=>|⇒)\s*"
-    rf"[~≈]?\**(?P<last>{NUMBER})(?![\w/])"
+    rf"(?P<name>(?:[\w/.`*:-]+ ){{1,5}})[~≈]?[*`]{{0,3}}(?P<first>{NUMBER})[*`]{{0,3}}\s*(?:->|→|=>|⇒)\s*"
+    rf"[~≈]?[*`]{{0,3}}(?P<last>{NUMBER})(?![\w/])"
 )
 _ALONG = re.compile(  # behind a metric's name and before a list of its values: reward by step (6 steps), reward_history
     r"[ _](?:(?:by|per|over|each|every)[ _](?:the )?(?:training )?(?:steps?|epochs?|iterations?|updates?|rounds?|"
@@ -88,7 +88,7 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _REMARK_AT_END = re.compile(r"\s*\([^()]*\)\s*\Z")
 _EVALUATED = frozenset({"eval", "val", "validation", "evaluation"})  # a score, where values at steps follow
 _FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters before it
-_HAS_ARROW = re.compile(r"\d\**\s*(?:->|→|=>|⇒)")
+_HAS_ARROW = re.compile(r"\d%?[*`]{0,3}\s*(?:->|→|=>|⇒)")
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
 _STEP_WORD = re.compile(
     r"(?:(?<![A-Za-z)]/)|(?<=train/)|(?<=training/)|(?<=trainer/)|(?<=metrics/)|(?<=grpo/))(?<!per )"
@@ -187,6 +187,7 @@ _MOST_SPELLINGS = 10_000
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
+_OF_TRAINING = frozenset({"reward/mean", "loss", "policy/loss", "kl", "entropy", "grad_norm"})
 _OF_OUTCOMES = ("reward", "eval/", "kl", "entropy", "groups/")  # metrics that a table of whole runs has one of
 
 
@@ -222,6 +223,7 @@ class LineParser:
         self._outline = Outline()
         self._in_example = False  # below a heading that says so, up to the next one
         self._section = ""  # the heading of Markdown that was seen last
+        self._words_above = -_ABOVE, ""  # the line without a table's cells that was seen last, and its number
         self._of_section = ""  # the one that the table stands below
         self._table = TableLines()  # that the lines stand in
         self._tables = 0
@@ -263,7 +265,7 @@ class LineParser:
             yield from _at_their_steps(placed)
         elif self._has_metric(stretches):
             line = min(stretch.line for stretch in stretches.values())
-            values = {name: stretch.values for name, stretch in stretches.items()}
+            values = {self._outcome(name, stretches): stretch.values for name, stretch in stretches.items()}
             rows = stretched(values)
             each = all(stretch.each and len(stretch.values) == len(rows) for stretch in stretches.values())
             for step, cells in enumerate(rows, 1):
@@ -288,6 +290,8 @@ class LineParser:
         if text[:1] == "#" and (heading := SECTION.match(text)) is not None:
             self._section = heading[1]
         self._outline.see(_without_logger(without_prefix(text)) if len(text) < _SHORT + _LONGEST_NAME else text)
+        if self._of_text and "|" not in text and (words := text.strip()):
+            self._words_above = number, words
         if (row := self._row_of_verl(number, text)) is not None:
             yield row
             return
@@ -389,7 +393,8 @@ class LineParser:
         yield from self._end_table()
         begun = self._begun(plain, cells)
         if begun is not None:
-            self._table, self._of_section = TableLines(begun[0]), self._section
+            title = self._words_above[1] if number - self._words_above[0] <= _ABOVE else ""
+            self._table, self._of_section = TableLines(begun[0], title), self._section
             self._table.add(number, begun[1], len(text))
             return
         yield from self._pairs(number, plain, cells)
@@ -459,6 +464,7 @@ class LineParser:
         if not ended.is_open:
             return
         written = ended.written()
+        written = written.below(ended.title, self._is_metric) if ended.title else written
         course = self._course_of(written)
         names = {self._called(name) for row in course.rows for name in row.cells}
         if course.has_a_row_of_each and any((name_of(name) or "").startswith(_OF_OUTCOMES) for name in names):
@@ -669,7 +675,7 @@ class LineParser:
     def _note_moves(self, number: int, text: str, told: Collection[str]) -> None:
         """Remembers `grad_norm exploded 4.6 → 473`: a stretch of the run, wherever in it the sentence is."""
         for match in _MOVED.finditer(text):
-            name = self._any_known(match["name"].replace("`", "").split())
+            name = self._any_known(re.sub(r"[`*:]", "", match["name"]).split())
             if name is not None and name not in told:
                 self._note_stretch(number, name, [value_of(match["first"]), value_of(match["last"])])
 
@@ -721,6 +727,12 @@ class LineParser:
                 of_another = tail.lower() in _SCORES and before in _SCORED
                 return name if before in _NEXT_TO_BEST or of_another else tail
         return name
+
+    def _outcome(self, name: str, told: Collection[str]) -> str:
+        """What an accuracy at a run's ends is called: of an evaluation, where nothing of training is told beside it."""
+        trains = any(name_of(other) in _OF_TRAINING for other in told)
+        held_out = f"eval {name}"
+        return held_out if not trains and (name_of(held_out) or "").startswith("eval/slices/") else name
 
     def _is_known(self, name: str) -> bool:
         return name in self.columns or ((ours := name_of(name)) is not None and ours not in _COUNTS)

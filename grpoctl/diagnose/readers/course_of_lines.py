@@ -55,7 +55,7 @@ def in_order(form: Form, logged: list[Logged], rounded: Collection[str]) -> list
         return _without_rounded(logged, {name for entry in logged for name in entry.cells} if few else set())
     if form == "pairs":
         logged = _with_updates(_without_redrawn(_without_examples(logged)))
-    course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _joined(_without_bars(logged))
+    course = _of_one_run(logged) if form == "table" else _by_epoch(logged) or _lines_of_steps(logged)
     return _without_rounded(course, rounded)
 
 
@@ -213,6 +213,15 @@ def _without_redrawn(logged: list[Logged]) -> list[Logged]:
         if len(runs) > _ENOUGH and usual > 1 and lengths[usual] >= _USUAL * lengths.total():
             again |= {id(entry) for run in runs for entry in run[1:]}
     return [entry for entry in logged if id(entry) not in again]
+
+
+def _lines_of_steps(logged: Sequence[Logged]) -> list[Logged]:
+    """Lines of pairs as one entry a step; without a step that is cited above the rows and told again among them."""
+    entries = _joined(_without_bars(logged))
+    first, *others = [entry.step for entry in entries] or [None]
+    steps = [step for step in others if step is not None]
+    rises = len(steps) == len(others) > _ENDS and all(a < b for a, b in pairwise(steps))
+    return entries[1:] if rises and first in steps[1:] else entries
 
 
 def _joined(logged: Sequence[Logged]) -> list[Logged]:

@@ -440,11 +440,12 @@ _UNDER_REWARD = re.compile(r"(?:rewards?_)?(?:reward|components?|parts?|breakdow
 _BEHIND_REWARD = re.compile(r"(?:reward|rew)_(?P<name>[a-z]\w{0,40})")
 _REWARDED = frozenset({  # what reward functions are called by, behind `reward_`
     "valid", "validity", "json", "xml", "keys", "required", "schema", "syntax", "format", "tags", "tag", "tool",
-    "tools", "answer", "env", "interaction", "reasoning", "thinking", "think", "style", "quality", "compile", "compiles",
-    "execution", "tests", "language", "repetition", "safety", "relevance", "coherence", "fluency", "outcome", "process",
-    "action", "efficiency", "brevity", "conciseness", "citation", "citations", "search", "retrieval", "structure",
-    "grounding", "faithfulness", "hallucination", "completeness", "specificity", "diversity", "consistency", "goal",
-    "progress", "exploration", "penalty", "bonus", "code", "sql", "similarity", "semantic", "factuality",
+    "tools", "answer", "env", "interaction", "reasoning", "thinking", "think", "style", "quality", "compile",
+    "compiles", "execution", "tests", "language", "repetition", "safety", "relevance", "coherence", "fluency",
+    "outcome", "process", "action", "efficiency", "brevity", "conciseness", "citation", "citations", "search",
+    "retrieval", "structure", "grounding", "faithfulness", "hallucination", "completeness", "specificity",
+    "diversity", "consistency", "goal", "progress", "exploration", "penalty", "bonus", "code", "sql",
+    "similarity", "semantic", "factuality",
 })  # fmt: skip
 _EVALUATED = frozenset({"eval", "val", "validation"})
 _OF_PLACE = frozenset({  # words that say no part of a reward

@@ -41,6 +41,7 @@ _CHINESE = {  # and Japanese, and others where they have letters of their own
     "比": " ratio ", "生成": " generated ",
     "测试": " test ", "步数": " step ", "训练": " train ", "标准差": " std ", "最大": " max ", "最小": " min ",
     "散度": " divergence ", "答对": " correct ", "正确": " correct ", "惩罚": " penalty ", "格式": " format ",
+    "数值": " ", "严格": " strict ", "遵循": " compliance ", "达到长度上限": " truncated ",
     "策略": " policy ", "截断率": " truncated ", "集": " ",
     "占比": " ratio ", "率": " rate ",
     "報酬": " reward ", "平均長": " avg length ", "長": " length ", "エントロピー": " entropy ",
@@ -269,12 +270,19 @@ def metric_by_words(name: str) -> str | None:
         return metric_by_words("/".join(name.strip().split("/")[:-1]))
     if len(path) > 1 and path[0] in _HELD_OUT | _PLACES:
         return _of_words(plain.replace("/", " "), path=True)  # eval/pass_at_1, policy/policy_kl
-    remarks = " ".join(_REMARK.findall(plain))
-    if set(_words(remarks)) and set(_words(remarks)) <= _HELD_OUT | {"std", "max", "min"}:
-        return _of_words(plain)  # reward (eval)
+    return _with_remarks(plain, " ".join(_REMARK.findall(plain)))
+
+
+def _with_remarks(plain: str, remarks: str) -> str | None:
+    """The metric of a name by what stands in its brackets, too: `reward (eval)`, `KL penalty (β)`."""
+    words = set(_words(remarks))
+    if remarks.strip().lower() in ("β", "beta"):
+        return "beta"
+    if words and words <= _HELD_OUT | {"std", "max", "min"}:
+        return _of_words(plain)
     if (metric := _of_words(_REMARK.sub(" ", plain))) is not None:
         return metric
-    return "reward/mean" if set(_words(remarks)) - _SAYS_NOTHING == {"reward"} else None  # `strict match (the reward)`
+    return "reward/mean" if words - _SAYS_NOTHING == {"reward"} else None  # `strict match (the reward)`
 
 
 @lru_cache(maxsize=200_000)
@@ -294,6 +302,8 @@ def part_by_words(name: str) -> str | None:
     if _SCORES.isdisjoint(words) and not of_form:
         return None
     slug = "_".join(re.findall(r"\w+", plain.lower()))
+    if any(word.endswith("@") for word in _raw_words(plain)):
+        return f"eval/slices/{slug}"  # Pass@1 clean
     return f"rewards/{slug}" if slug else None
 
 
@@ -305,7 +315,7 @@ def _held_out_by_words(plain: str) -> str | None:
         return None
     if not (_COUNTING | _NO_PARTS | _NO_SCORE).isdisjoint({*rest, *(_SAME.get(word, word) for word in rest)}):
         return None
-    return f"eval/slices/{'_'.join(rest)}"
+    return f"eval/slices/{'_'.join(word.rstrip('@') for word in rest if word != '@')}"
 
 
 @lru_cache(maxsize=200_000)

@@ -43,6 +43,7 @@ _OF_A_STEP = re.compile(  # returns of step 12: 6.37
 _LOGURU = re.compile(
     r"\|\s{1,20}[\w.]{1,100}:[\w.<>]{1,100}:\d{1,6}\s-\s"
 )  # | module:function:12 - , where loguru was called
+_BOLD = re.compile(r"\*\*([^*:：]{1,60})([:：])\*\*\s{0,9}")  # **Mean reward:** 0.5
 _PLACE = re.compile(r"step|iter|epoch", re.IGNORECASE)
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,]|\.\d*,)")  # 1,048,576
 _OVERLINED = re.compile(r"\b([A-Za-z])[\u0300-\u0305]")  # R̄
@@ -83,6 +84,7 @@ def respelled(text: str) -> str:
     words = _OF_COMPLETIONS.sub(_told_by_list, text) if "reward" in text or "advantage" in text else text
     words = _LOGURU.sub("| ", words, 1) if "|" in words and " - " in words else words
     words = unwrapped(words)
+    words = _BOLD.sub(r"**\1**\2 ", words) if ":**" in words or "：**" in words else words
     words = _ONE_EACH.sub(_told_by_mean_of_list, words) if "," in words else words
     words = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), words) if "," in words else words
     words = words if words.isascii() else _in_latin(words)

@@ -21,8 +21,9 @@ _BOXES = str.maketrans("│┃║", "|||")
 class TableLines:
     """The lines of a table as cells, while they come: its header first."""
 
-    def __init__(self, cut: Cut = "bars") -> None:
+    def __init__(self, cut: Cut = "bars", title: str = "") -> None:
         self.cut = cut
+        self.title = title  # the words above it
         self.rows: list[tuple[int, list[str]]] = []  # (line, cells)
         self.size = 0  # characters
         self.blank = False  # the line before was empty
@@ -68,7 +69,7 @@ class TableLines:
 
     def rest(self) -> TableLines:
         """A table with this one's header, for the rows that follow."""
-        following = TableLines(self.cut)
+        following = TableLines(self.cut, self.title)
         following.rows.append(self.rows[0])
         return following
 

@@ -26,6 +26,8 @@ _COUNT_STEPS = re.compile(  # what labels in millions stand below; a phase or a 
     r"(?:global|train|training|env|total)?[\s_]?(?:time)?(?:steps?|iter(?:ation)?s?|updates?)|(?:训练)?步数|ステップ数?",
     re.IGNORECASE,
 )
+_SAID_TWICE = re.compile(r"([^=]{1,40}?)\s*=\s*([^=]{1,40})")  # 37.5% = 150/400
+_ALIKE = 0.02  # of two ways to say one number
 _OF_TOTAL = re.compile(r"/(\d+)\Z")  # valid/16
 _DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))\s*%?")
 ARROW = re.compile(r"\s*(?:->|=>|→|⇒|➜|➔|⟶)\s*")
@@ -59,13 +61,18 @@ _OF_AN_END = frozenset(
     {"ep", "epoch", "step", "checkpoint", "ckpt", "run", "of", "training", "the", "model"}
 )  # its other words
 _BEFORE = frozenset(
-    {"baseline", "base", "base model", "init", "initial", "before", "start", "before training", "sft"}
+    {"baseline", "base", "base model", "init", "initial", "before", "start", "before training", "sft", "untrained"}
     | {"训练前", "初始", "初始模型", "基线", "基座", "基座模型", "学習前", "훈련 전", "학습 전"}
 )
-_STAGES = _BEFORE | {
+TRAINED = frozenset({  # of models before and after training
+    "trained", "untrained", "fine-tuned", "finetuned", "before training", "after training", "before rl", "after rl",
+    "before grpo", "after grpo", "训练前", "训练后", "微调前", "微调后", "学習前", "学習後", "학습 전", "학습 후",
+    "훈련 전", "훈련 후",
+})  # fmt: skip
+_STAGES = _BEFORE | TRAINED | {
     "first", "early", "begin", "beginning", "mid", "middle", "halfway", "late", "later", "last", "end", "ending",
     "final", "after", "peak", "now", "early training", "mid training", "late training", "after training", "at start",
-    "at end", "early steps", "late steps", "first steps", "last steps",
+    "at end", "post-training", "early steps", "late steps", "first steps", "last steps",
 }  # fmt: skip
 UNTRAINED = frozenset({"base", "baseline", "sft", "untrained", "pretrained", "start"})
 BY_REWARDS = frozenset({"grpo", "rl", "ppo", "dapo", "gspo", "rloo", "rlvr", "rft", "dpo", "reinforce"})
@@ -90,7 +97,10 @@ _CHANGES = frozenset({
     "comments", "verdict", "status", "direction", "ratio", "meaning", "interpretation", "assessment", "reading",
     "observation", "evidence", "what it means", "flag", "improvement", "relative change", "% change", "gain",
 })  # fmt: skip
-_CHANGES_ELSEWHERE = ("变化", "趋势", "说明", "备注", "状态", "含义", "변화", "추세", "비고", "変化", "傾向", "備考")
+_SIGNED = re.compile(r"[-+]\s?\d[\d.,]*\s*(?:%|pp|pts?|points?|x|×)?", re.IGNORECASE)
+_CHANGES_ELSEWHERE = (
+    "相较", "相比", "变化", "趋势", "说明", "备注", "状态", "含义", "변화", "추세", "비고", "変化", "傾向", "備考",
+)  # fmt: skip
 _NUMBERING = frozenset({*STEPS, "steps", "iterations", "step range", "range", "window", "ckpt", "checkpoint", "updates",
                         "update", "phase", "stage", "when", "interval", "epoch", "窗口", "步数", "step(s)", "#", "it",
                         "batch", "global step", "training step", "train step", "training steps"})  # fmt: skip
@@ -127,6 +137,9 @@ def number_in(word: str) -> float | None:
         return _scaled(match["number"], (match["unit"] or "").lower())
     if (match := _FRACTION.fullmatch(word)) and int(match[2]) > 0:
         return int(match[1]) / int(match[2])
+    if match := _SAID_TWICE.fullmatch(word):
+        one, other = number_in(match[1]), number_in(match[2])
+        return one if one is not None and other is not None and math.isclose(one, other, rel_tol=_ALIKE) else None
     if match := _RANGE.fullmatch(word):
         unit = match[2] or match[4]
         first, last = _scaled(match[1], unit), _scaled(match[3], unit)
@@ -269,6 +282,12 @@ def is_change(text: str) -> bool:
     """Whether a label is of the difference between the others, or of words about them."""
     plain = plain_text(text)
     return plain in _CHANGES or any(word in plain for word in _CHANGES_ELSEWHERE)
+
+
+def are_changes(cells: Sequence[str]) -> bool:
+    """Whether all cells are signed, one with a plus at least: `+42%`, `-0.1`."""
+    told = [plain_text(cell[:LONGEST].translate(_RAISED)) for cell in cells if not is_empty(cell)]
+    return any(cell.startswith("+") for cell in told) and all(map(_SIGNED.fullmatch, told))
 
 
 def is_empty(cell: str) -> bool:

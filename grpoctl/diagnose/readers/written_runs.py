@@ -17,6 +17,7 @@ from grpoctl.diagnose.readers.written_cells import (
     LONGEST,
     METRICS,
     STEP_INSIDE,
+    TRAINED,
     UNTRAINED,
     are_rising,
     is_change,
@@ -31,7 +32,7 @@ _TOTALS = TOTALS | {"std"}
 OF_RUNS = frozenset({
     "model", "run", "config", "configuration", "method", "setting", "settings", "experiment", "variant", "name",
     "arm", "setup", "algorithm", "approach", "seed", "id", "version", "trial",
-    "policy", "agent",
+    "policy", "agent", "directory", "folder", "目录", "文件夹",
     "방법", "모델", "실험", "方法", "模型", "实验", "设置", "配置", "版本", "手法", "モデル", "設定", "実験",
 })  # fmt: skip
 _NO_RUNS = frozenset({  # words of labels of what is no run
@@ -59,9 +60,9 @@ class Runs:
     by_name: bool = False
 
     @classmethod
-    def only(cls, spans: Sequence[tuple[int, int] | None]) -> Runs:
+    def only(cls, spans: Sequence[tuple[int, int] | None], *, began: bool = False) -> Runs:
         """A table of one run."""
-        return cls(found=[Run(spans=spans, places=frozenset(range(len(spans))))])
+        return cls(found=[Run(spans=spans, places=frozenset(range(len(spans))), began=began)])
 
     def called(self, name: str | None) -> Run | None:
         """The run of that name, by default the first; what is of one run is of each."""
@@ -78,7 +79,10 @@ def runs_of(over: str, labels: Sequence[str], *, courses: bool, has_ends: bool =
         return _runs_by_step(labels, told)
     words = [frozenset(re.findall(r"[^\W\d_]+", label[:LONGEST].lower())) for label in labels]
     above = frozenset(re.findall(r"[^\W\d_]+", plain_text(over[:LONGEST])))
-    are_names = not above or not above.isdisjoint(OF_RUNS | METRICS | {"stage", "phase"})
+    trained = any(not said.isdisjoint(BY_REWARDS) for said in words) and any(
+        not said.isdisjoint(UNTRAINED) for said in words
+    )
+    are_names = trained or not above or not above.isdisjoint(OF_RUNS | METRICS | {"stage", "phase"})
     if not are_names or 2 * sum(not said.isdisjoint(_NO_RUNS) for said in words) >= len(words):
         return Runs(found=())  # of something else: prices, limits, what a value means
     return _runs_by_name(labels, words, has_ends=has_ends)
@@ -103,7 +107,8 @@ def _runs_by_step(labels: Sequence[str], told: Sequence[tuple[int, int] | None])
         or not are_runs
         or not all(are_rising(steps[run]) for run in steps.keys() - {*one_each})
     ):
-        return Runs.only(told)
+        of_models = not any(map(is_later, told)) and any(plain_text(label) in TRAINED for label in labels)
+        return Runs.only(told, began=of_models)
     of_all = frozenset(at for at, span in enumerate(told) if not is_later(span))
     own: dict[str, set[int]] = {run: set() for run in steps}
     for at, (name, span) in enumerate(zip(names, told, strict=True)):

@@ -16,11 +16,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from grpoctl.diagnose.readers.metric_names import name_of
+from grpoctl.diagnose.readers.metric_words import part_by_words
 from grpoctl.diagnose.readers.several_runs import words_of
 from grpoctl.diagnose.readers.written_cells import (
     ARROW,
     BY_REWARDS,
     LONGEST,
+    are_changes,
     are_counts,
     are_epochs,
     are_rising,
@@ -41,6 +43,7 @@ from grpoctl.diagnose.readers.written_cells import (
     steps_of_label,
     without_total,
 )
+from grpoctl.diagnose.readers.written_long import Wide, by_metric, with_title
 from grpoctl.diagnose.readers.written_runs import OF_RUNS, Run, Runs, are_of_one_run, runs_of
 
 Cells = dict[str, float | None]
@@ -57,6 +60,7 @@ _AN_END = re.compile(  # initial reward; reward, early; reward (final)
     r"|(?P<before>.+?)(?:,\s*|\s*[(\[]\s*)(?:at\s)?(?P<last>initial|start|baseline|early|first|final|end|later?|last)[)\]]?",
     re.IGNORECASE,
 )
+_OF_THE_LAST = re.compile(r"\A(?:last|latest|ending)[ _]", re.IGNORECASE)
 _MIDDLE = re.compile(r"(?:mid|middle|halfway)\s(.+)", re.IGNORECASE)
 _TRAINED_ON = re.compile(
     r"(?:rl|train(?:ing|ed)?|seen)[ _](?:rows|samples|examples|prompts|problems|episodes|tasks)", re.I
@@ -76,6 +80,12 @@ _NO_SCORES = frozenset({  # words of shares that are no scores, or of which less
     "repetition", "overlong", "cap", "change", "gain", "improvement", "vs", "delta", "of", "refusal", "epoch", "done",
     "complete", "cpu", "ram", "vram", "disk", "sm", "mfu", "hit", "policy", "len", "length", "answered", "tokens",
 })  # fmt: skip
+_SETTINGS = frozenset({
+    "parameter", "parameters", "param", "hyperparameter", "hyperparameters", "hyperparam", "setting", "settings",
+    "config", "configuration", "option", "argument", "参数", "超参数", "配置", "配置项", "设置", "파라미터",
+    "하이퍼파라미터", "設定", "パラメータ", "parámetro", "paramètre",
+})  # fmt: skip
+_TOLD_LATER = ("reward", "eval/", "loss", "entropy", "groups/", "grad_norm")  # metrics that no setting is called like
 _COMPARED = frozenset({"learning_rate", "beta"})  # metrics that settings are, too
 _RUN_NAME = re.compile(
     r"(?i:run|exp|experiment|arm|trial|variant|config|model)(?:[-_]?(?:\d{1,3}|[A-Z])|[-_][a-z]{1,3})"
@@ -132,15 +142,10 @@ class WrittenTable:
 
         No rows where the table has no metric.
         """
-        if (order := _side_by_side(self.rows)) is not None:
-            told = [self.rows[line][at : at + order.width] for line, at in order.places]
-            rows = [self.rows[0][: order.width], *([*row, *[""] * (order.width - len(row))] for row in told)]
-            lines = [self.lines[0], *(self.lines[line] for line, _ in order.places)]
-            return replace(self, lines=lines, rows=rows).course(is_known, run)
-        if (count := _runs_in_a_cell(self.rows, is_known)) > 1:
-            return self._of_cells(count, is_known, run)
+        if (course := self._of_a_form(is_known, run)) is not None:
+            return course
         first, *body = _parted(self.rows)
-        apart = _without_shared_name(_without_one_step(first), is_known)
+        apart = _without_last(_without_shared_name(_without_one_step(first), is_known), is_known)
         first, body = _end_columns_joined(apart, body, is_known)
         has_ends = first is not apart
         table = self
@@ -153,11 +158,30 @@ class WrittenTable:
         taken = [name for name, now in zip(named, header, strict=True) if name != now]
         across = [place for place, name in enumerate(header) if is_known(name)]
         down = [place for place, row in enumerate(body) if is_known(name_in(row[0]))]
-        if down and len(down) >= len(across) and not is_known(header[0]):
+        stated = len(header) == 2 and _states_settings(header, [name_in(body[place][0]) for place in down])
+        if down and len(down) >= len(across) and not is_known(header[0]) and not stated:
             return table._transposed(header, body, down, run, has_ends=has_ends)
-        if not across or not body:
+        if not across or not body or stated:
             return Course(unknown=header)
         return replace(table._upright(header, body, across, run, has_ends=has_ends), taken=taken)
+
+    def _of_a_form(self, is_known: Callable[[str], bool], run: str | None) -> Course | None:
+        """The course in a table of a form of its own: set in columns, of metrics by name, of several runs in a cell."""
+        if (order := _side_by_side(self.rows)) is not None:
+            told = [self.rows[line][at : at + order.width] for line, at in order.places]
+            rows = [self.rows[0][: order.width], *([*row, *[""] * (order.width - len(row))] for row in told)]
+            lines = [self.lines[0], *(self.lines[line] for line, _ in order.places)]
+            return replace(self, lines=lines, rows=rows).course(is_known, run)
+        if tables := by_metric(self.lines, self.rows, is_known):
+            return _of_metrics(tables, is_known, run)
+        if (count := _runs_in_a_cell(self.rows, is_known)) > 1:
+            return self._of_cells(count, is_known, run)
+        return None
+
+    def below(self, title: str, is_known: Callable[[str], bool]) -> WrittenTable:
+        """The table with the metric in it that its title names, where its columns name none."""
+        rows = with_title(self.rows, title, is_known)
+        return self if rows is None else replace(self, rows=rows)
 
     def _of_cells(self, count: int, is_known: Callable[[str], bool], asked: str | None) -> Course:
         """A table whose cells have a value of each of so many runs: `0.34 / 0.36 / 0.38`."""
@@ -223,7 +247,9 @@ class WrittenTable:
         an arrow. has_ends: each column has a run's start and end.
         """
         unknown = [name_in(row[0]) for place, row in enumerate(body) if place not in known]
-        places = [place for place in range(1, len(header)) if not is_change(header[place])] or [1]
+        cells_of = {place: [body[at][place] for at in known] for place in range(1, len(header))}
+        told = [place for place, cells in cells_of.items() if not is_change(header[place]) and not are_changes(cells)]
+        places = told or [1]
         if len(places) == 1 and len({body[place][0].strip() for place in known}) < len(known):
             return Course(rows=_boxes(self.lines, body, known), unknown=unknown)
         labels = [header[place] for place in places]
@@ -247,6 +273,14 @@ class WrittenTable:
                 rows += _expanded(self.lines[0], span, cells, part=part)
         rows = _with_shares(rows)
         return Course(rows=_held_out(rows) if run.began else rows, unknown=unknown, runs=runs)
+
+
+def _of_metrics(tables: Mapping[str, Wide], is_known: Callable[[str], bool], asked: str | None) -> Course:
+    """The course of a run of a table that names a metric in each row."""
+    lines, rows = tables.get(asked or "") or next(iter(tables.values()))
+    course = WrittenTable(lines=lines, rows=rows).course(is_known, None)
+    runs = [Run(spans=(), places=frozenset(), name=name) for name in tables]
+    return replace(course, runs=Runs(found=runs)) if course.rows and len(runs) > 1 else course
 
 
 def _with_evaluations(
@@ -278,6 +312,12 @@ def _with_evaluations(
     return names
 
 
+def _states_settings(header: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether a table of names and values is of what a run was started with."""
+    metrics = {name_of(name) or "" for name in names}
+    return header[0].strip().lower() in _SETTINGS and not any(metric.startswith(_TOLD_LATER) for metric in metrics)
+
+
 def _of_no_score(words: Iterable[str]) -> bool:
     """Whether words name a share that is no score: of machines, lengths, failures."""
     return any(word in _NO_SCORES or word.startswith(_NO_SCORE_BEGINS) for word in words)
@@ -297,13 +337,16 @@ def _are_settings(labels: Iterable[str]) -> bool:
 def _label_column(header: Sequence[str], body: Sequence[Sequence[str]]) -> int | None:
     """The column that numbers the rows: of several (phase, epoch) the first whose labels are steps or stages."""
     places = [place for place, name in enumerate(header) if numbers_rows(name)]
-    for place in places:
+    counted = [place for place in places if are_rising(spans_of([row[place] for row in body]))]
+    for place in [*counted, *places]:
         labels = [row[place] for row in body]
         if any(spans_of(labels)) or are_epochs(header[place], labels) or all(map(is_stage, labels)):
             return place
     of_checkpoints = any(header[place].strip().lower() in ("checkpoint", "ckpt") for place in places)
     counting = _counting_column(header, body) if of_checkpoints else None
-    return counting if counting is not None else places[0] if places else None
+    if counting is not None or any(name.strip().lower() in OF_RUNS for name in header):
+        return counting  # each run's own count of steps numbers no rows
+    return places[0] if places else None
 
 
 def _counting_column(header: Sequence[str], body: Sequence[Sequence[str]]) -> int | None:
@@ -367,6 +410,13 @@ def _without_shared_name(names: list[str], is_known: Callable[[str], bool]) -> l
         return names
     own = [name.removeprefix(f"{word} ") for name in whole if name.startswith(f"{word} ")]
     return [first, *own] if len(own) == len(whole) and any(map(is_known, own)) else names
+
+
+def _without_last(names: list[str], is_known: Callable[[str], bool]) -> list[str]:
+    """The names without the word that several of them begin with: `Last Reward`, `Last KL` of whole runs."""
+    bare = [_OF_THE_LAST.sub("", name_in(name)) for name in names]
+    told = [one for name, one in zip(names, bare, strict=True) if one != name_in(name) and is_known(one)]
+    return bare if len({*told}) > 1 else names
 
 
 class _Ends(NamedTuple):
@@ -533,8 +583,9 @@ def _held_out(rows: Sequence[WrittenRow]) -> list[WrittenRow]:
     """What models earn before training and after it was measured on the same prompts: an evaluation."""
 
     def called(name: str) -> str:
-        is_trained = name_of(name) is None or "train" in name.lower()
-        return name if is_trained or name_of(f"eval {name}") is None else f"eval {name}"
+        held_out = f"eval {name}"
+        is_one = name_of(held_out) if name_of(name) is not None else part_by_words(held_out)
+        return name if "train" in name.lower() or not (is_one or "").startswith("eval/") else held_out
 
     return [replace(row, cells={called(name): value for name, value in row.cells.items()}) for row in rows]
 

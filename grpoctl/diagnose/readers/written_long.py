@@ -1,0 +1,98 @@
+"""Tables with a metric's name beside each step, or above the whole table: as one column for each metric, for each run.
+
+`step | metric | run A | run B` has a row for each metric of a step, and `step | run A | run B` below the heading
+`Validation accuracy` has one metric. What is not here: what a cell says (written_cells), and the course of a run in a
+table of metrics (written_tables).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from grpoctl.diagnose.readers.metric_names import HELD_OUT, ONE_VALUE
+from grpoctl.diagnose.readers.written_cells import (
+    LONGEST,
+    METRICS,
+    are_changes,
+    cell_values,
+    is_change,
+    is_empty,
+    name_in,
+    numbers_rows,
+    steps_of_label,
+)
+
+_METRIC = METRICS.union(ONE_VALUE[0]) - {"name", "key"}  # above names of metrics
+_FEWEST = 2  # rows, or steps
+_MARKS = re.compile(r"\A[\s#>*\-\d.)]+|[\s*:：]+\Z")  # around a title
+_ALONG = re.compile(
+    r"\s*(?:\b(?:by|per|over|at|across|during)\b.{0,40}|\b(?:curves?|trajector(?:y|ies)|progress(?:ion)?|comparison|"
+    r"course|history|results?|scores?)|[(（].{0,60})\Z",
+    re.IGNORECASE,
+)  # Reward by step, Eval accuracy trajectory
+
+
+class Wide(NamedTuple):
+    """A run's table with a column for each metric: the lines of its rows, and its cells, the header first."""
+
+    lines: list[int]
+    rows: list[list[str]]
+
+
+def by_metric(lines: Sequence[int], rows: Sequence[Sequence[str]], is_known: Callable[[str], bool]) -> dict[str, Wide]:
+    """Run -> its table, of one that names a metric in each row; {} for any other table."""
+    header, *body = rows
+    names = [name_in(cell) for cell in header]
+    place = next((at for at, name in enumerate(names) if name.lower() in _METRIC), None)
+    step = next((at for at, name in enumerate(names) if numbers_rows(name)), None)
+    if place is None or step is None or len(body) < _FEWEST:
+        return {}
+    values = [at for at in range(len(names)) if at not in (place, step) and _is_of_values(names[at], at, body)]
+    told = [(row[step].strip(), name_in(row[place])) for row in body]
+    if not values or len({*told}) < len(told) or not any(is_known(name) for _, name in told):
+        return {}
+    metrics = list(dict.fromkeys(name for _, name in told))
+    steps = list(dict.fromkeys(label for label, _ in told))
+    if any(steps_of_label(label) is None for label in steps) or len(steps) < _FEWEST:
+        return {}
+    at_line = {label: line for line, (label, _) in reversed([*zip(lines[1:], told, strict=True)])}
+    found: dict[str, Wide] = {}
+    for at in values:
+        cells: Mapping[tuple[str, str], str] = dict(zip(told, (row[at] for row in body), strict=True))
+        wide = [[label, *(cells.get((label, metric), "") for metric in metrics)] for label in steps]
+        found[names[at] or f"column {at + 1}"] = Wide(
+            [lines[0], *(at_line[label] for label in steps)], [[names[step], *metrics], *wide]
+        )
+    return found
+
+
+def _is_of_values(name: str, at: int, body: Sequence[Sequence[str]]) -> bool:
+    """Whether a column has numbers in most of its cells, and no changes."""
+    told = [row[at] for row in body if not is_empty(row[at])]
+    numbers = sum(cell_values(cell)[0] is not None for cell in told)
+    return not is_change(name) and not are_changes(told) and 2 * numbers > len(told) > 0
+
+
+def with_title(
+    rows: Sequence[Sequence[str]], title: str, is_known: Callable[[str], bool]
+) -> Sequence[Sequence[str]] | None:
+    """The rows of a table of steps and runs with the metric that its title names in each; None for any other table."""
+    header, *body = rows
+    names = [name_in(cell) for cell in header]
+    if not body or not numbers_rows(names[0]) or any(map(is_known, names[1:])) or len(title) > LONGEST:
+        return None
+    metric = _metric_in(title, is_known)
+    if metric is None:
+        return None
+    return [[header[0], "metric", *header[1:]], *([row[0], metric, *row[1:]] for row in body)]
+
+
+def _metric_in(title: str, is_known: Callable[[str], bool]) -> str | None:
+    """The metric that a title names and says no more than: `### Validation accuracy by step`, `Val`."""
+    name = name_in(_MARKS.sub("", title.strip()))
+    bare = _ALONG.sub("", name)
+    if bare.lower() in HELD_OUT:
+        return f"{bare} reward"
+    return next((one for one in (name, bare) if is_known(one)), None)
