@@ -59,6 +59,9 @@ _LONGEST_NAME = 40  # characters that an error shows
 _KEPT = 40_000  # rows of a log: of more, neighbours are averaged
 # The surest form first: where a log has rows of it, the others (a progress bar's postfix, a print) tell the same again.
 FORMS: tuple[Form, ...] = ("verl", "dictionary", "table", "pairs", "stretches")
+_OTHER_FORM: dict[Form, Form] = {  # whose evaluations are of the same run
+    "pairs": "dictionary", "dictionary": "pairs", "stretches": "table",
+}  # fmt: skip
 _IN_SECTIONS = ("table", "pairs")  # of a text, of a run each
 _WORDS = {
     "verl": "lines of verl",
@@ -243,7 +246,7 @@ def unknown_names(source: Source) -> list[str]:
 
 def _told_twice(log: _Log) -> list[str]:
     """A note where a text tells different courses of one metric."""
-    names = ", ".join(sorted(log.parser.told_twice))
+    names = ", ".join(sorted(log.parser.courses.told_twice))
     return [f"several courses of {names} are told (of other runs?): the longest one counts"] if names else []
 
 
@@ -417,13 +420,15 @@ def _is_beside_losses(said: Sequence[Logged], log: _Log) -> bool:
 
 def _with_evaluations(log: _Log, form: Form, logged: list[Logged]) -> list[Logged]:
     """The rows, with the evaluations that the log has in its other form (`Eval: acc=0.5` between dictionaries)."""
-    other: dict[Form, Form] = {"pairs": "dictionary", "dictionary": "pairs"}
-    if form not in other or any(map(is_held_out, _metrics_of(log, logged))):
+    if form not in _OTHER_FORM or any(map(is_held_out, _metrics_of(log, logged))):
         return logged
-    evaluations = [entry for entry in log.logged[other[form]] if only_of_evaluations(tuple(entry.cells))]
+    evaluations = [entry for entry in log.logged[_OTHER_FORM[form]] if only_of_evaluations(tuple(entry.cells))]
     if any(entry.step is None for entry in logged):  # whose steps are their order, or a bar's
         evaluations = [entry._replace(step=None) for entry in evaluations]
-    return sorted([*logged, *evaluations], key=lambda entry: entry.line) if evaluations else logged
+    if not evaluations:
+        return logged
+    by_step = form == "stretches" and all(entry.step is not None for entry in (*logged, *evaluations))
+    return sorted([*logged, *evaluations], key=lambda entry: (entry.step or 0) if by_step else entry.line)
 
 
 def _newest(logged: list[Logged], source: Source, total: int | None) -> tuple[list[Logged], list[str]]:
@@ -510,6 +515,7 @@ def _not_understood(log: _Log, form: Form) -> tuple[Unread, ...]:
         Unread(line=entries[0].line, text=f"{len(entries)} {_WORDS[other]}", count=len(entries))
         for other in FORMS
         if other != form and len(entries := [entry for entry in log.logged[other] if len(entry.cells) > 1]) > 1
+        if not (_OTHER_FORM.get(form) == other and all(only_of_evaluations(tuple(one.cells)) for one in entries))
     ]
     kinds = [kind for kind in log.parser.unread.values() if _is_worth_it(log, kind)]
     return tuple(sorted([*kinds, *others], key=lambda unread: -unread.count))

@@ -29,9 +29,10 @@ from grpoctl.diagnose.readers.outline import Outline
 from grpoctl.diagnose.readers.respelled import NUMBER, respelled, unwrapped, value_of
 from grpoctl.diagnose.readers.table_lines import Cut, TableLines, cut_cells, is_rule, split_cells
 from grpoctl.diagnose.readers.text import Line
+from grpoctl.diagnose.readers.told_courses import Courses, is_part
 from grpoctl.diagnose.readers.trainer_log import flat_numbers
 from grpoctl.diagnose.readers.verl_lines import VerlLines
-from grpoctl.diagnose.readers.written_tables import Course, Stretch, WrittenTable, stretched
+from grpoctl.diagnose.readers.written_tables import Course, WrittenTable
 
 Cells = dict[str, float | None]
 
@@ -64,31 +65,7 @@ _OF_SO_MANY = re.compile(r"(\d{1,9})/\d{1,9}")
 _ARROWS = re.compile(rf"[*`]{{0,3}}\s*(?:->|=>|→|⇒)\s*[~≈]?\s*[*`]{{0,3}}(?P<value>{NUMBER})")
 _LISTED = re.compile(r"\(([^()]*[A-Za-z][^()]*(?:/[^()/]+){2,})\)\s*:?\s*\Z")  # (step / reward / kl): names of columns
 _TO = re.compile(r"\s?(?:-|–|—|to)\s?\+?(?P<value>(?:\d+\.?\d*|\.\d+)%?)(?![\w./-])")  # behind a number: a range
-_FROM_TO = re.compile(rf"(?P<name>(?:[\w/.-]+ ){{1,6}})from ~?(?P<first>{NUMBER}) to ~?(?P<last>{NUMBER})(?![\w/])")
-_MOVED = re.compile(  # grad_norm exploded 4.6 → 473
-    rf"(?P<name>(?:[\w/.`*:-]+ ){{1,5}})[~≈]?[*`]{{0,3}}(?P<first>{NUMBER})[*`]{{0,3}}\s*(?:->|→|=>|⇒)\s*"
-    rf"[~≈]?[*`]{{0,3}}(?P<last>{NUMBER})(?![\w/])"
-)
-_ALONG = re.compile(  # behind a metric's name and before a list of its values: reward by step (6 steps), reward_history
-    r"[ _](?:(?:by|per|over|each|every)[ _](?:the )?(?:training )?(?:steps?|epochs?|iterations?|updates?|rounds?|"
-    r"checkpoints?|evaluations?)|history|curve|trend|course)(?:\s*\([^()]{0,40}\))?\**\s*\Z",
-    re.IGNORECASE,
-)
-_BY_STEP = re.compile(  # and how many, where brackets say so
-    r"[ _](?:by|per|over|each)[ _](?:the )?(?:training )?steps?(?:\s*\((?P<count>[^()]*?)(?: steps)?\))?\**\s*[:=]",
-    re.I,
-)
-_AT_STEP = re.compile(  # 61.1% (30), 0.22 (Step 1)
-    rf"\**[~≈]?(?P<value>(?<![\w./-]){NUMBER})\**\s*\((?:at\s)?(?P<word>step\s?)?(?P<step>\d{{1,7}})\)\**",
-    re.IGNORECASE,
-)
-_THEN = re.compile(r"\s*(?:->|→|=>|⇒|,|;|·|then)\s*")  # between two such
-_BETWEEN = re.compile(r",\s+|\s*(?:->|→|⇒)\s*")
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
-_REMARK_AT_END = re.compile(r"\s*\([^()]*\)\s*\Z")
-_EVALUATED = frozenset({"eval", "val", "validation", "evaluation"})  # a score, where values at steps follow
-_FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters before it
-_HAS_ARROW = re.compile(r"\d%?[*`]{0,3}\s*(?:->|→|=>|⇒)")
+_LONGEST_NAME = 120  # characters
 _EPOCH = re.compile(r"\bepoch\s*[:=#]?\s*(\d+(?:\.\d+)?)\b", re.IGNORECASE)
 _STEP_WORD = re.compile(
     r"(?:(?<![A-Za-z)]/)|(?<=train/)|(?<=training/)|(?<=trainer/)|(?<=metrics/)|(?<=grpo/))(?<!per )"
@@ -166,6 +143,7 @@ _LONGEST_DICTIONARY = 20_000  # characters, over all lines it was wrapped into
 _MOST_LINES = 100  # of one dictionary
 _LONGEST_HEADER = 2000  # characters
 _LONGEST_JOINED = 2000  # characters of a line that may go on
+_COUNTED = re.compile(r"(?:step\s*)?\d{1,7}\s*[=:]|```", re.IGNORECASE)  # no title: 25: 0.81
 _SHORT = 200  # characters of a line that numbers a step and says no more
 _SHOWN = 120  # characters of a line that was not understood
 _SETTLED = 50  # lines of verl: what else a log of so many prints is no other form of its metrics
@@ -181,13 +159,11 @@ _MOST_COLUMNS = 2000
 _MOST_ROWS = 2000  # of a table that are held at once
 _MOST_CHARACTERS = 1 << 21  # the same
 _MOST_WORDS = 80  # of a header
-_MOST_STRETCHES = 50
 _MOST_VALUES = 100  # of a stretch
 _MOST_SPELLINGS = 10_000
 _MOST_SHAPES = 500  # kinds of lines that were not understood and are told apart
 
 
-_OF_TRAINING = frozenset({"reward/mean", "loss", "policy/loss", "kl", "entropy", "grad_norm"})
 _OF_OUTCOMES = ("reward", "eval/", "kl", "entropy", "groups/")  # metrics that a table of whole runs has one of
 
 
@@ -213,7 +189,6 @@ class LineParser:
         self._has_steps = False  # rows of tables, dictionaries, or lines of steps
         self.rounded: set[str] = set()  # names with a 0 that may be a small number, rounded
         self.taken: dict[str, None] = {}  # columns of tables that are evaluations by what stands below them
-        self.told_twice: set[str] = set()  # names of which two courses are told that differ
         self._epoch: float | None = None  # that a line of its own began (`=== Epoch 2/3 ===`)
         self._held = ""  # a dictionary whose end is still to come
         self._held_lines = 0
@@ -229,7 +204,7 @@ class LineParser:
         self._tables = 0
         self._titled = -_ABOVE, 0  # a line that says a step and no more, and the step
         self._of_steps = 0  # the table that those with such a title and one row each make
-        self._stretches: dict[str, Stretch] = {}
+        self.courses = Courses(self._is_known)
         self._spellings: dict[str, str] = {}  # names of several words -> as they are known
         self._verl = VerlLines(self._is_known, self._note_unknown)
         self._of_verl = 0  # lines of it with a reward
@@ -255,22 +230,11 @@ class LineParser:
             yield from self._dictionaries(self._number, held.rpartition(",")[0] + "}")
         tables, self._of_runs = self._of_runs, []
         few = not self._has_steps and self._said <= 1  # a sentence, or nothing
-        for number, table in enumerate(tables if few and not self._stretches else (), 1):
+        for number, table in enumerate(tables if few and not self.courses else (), 1):
             course = self._course_of(table)
             self.has_no_start = self.has_no_start or course.has_no_start
             yield from self._rows_of(course, table.lines[0], number)
-        stretches, self._stretches = self._stretches, {}
-        placed = {name: stretch for name, stretch in stretches.items() if stretch.steps}
-        if self._has_metric(placed):
-            yield from _at_their_steps(placed)
-        elif self._has_metric(stretches):
-            line = min(stretch.line for stretch in stretches.values())
-            values = {self._outcome(name, stretches): stretch.values for name, stretch in stretches.items()}
-            rows = stretched(values)
-            each = all(stretch.each and len(stretch.values) == len(rows) for stretch in stretches.values())
-            for step, cells in enumerate(rows, 1):
-                at = step if each else None
-                yield Logged(line=line, form="stretches", cells=cells, step=at, part=len(rows) > 1 and not each)
+        yield from self.courses.rows()
 
     def _parts(self, number: int, text: str) -> Iterator[Logged]:
         return (logged for at, part in self._joined.feed(number, text) for logged in self._part(at, part))
@@ -291,7 +255,7 @@ class LineParser:
             self._section = heading[1]
         self._outline.see(_without_logger(without_prefix(text)) if len(text) < _SHORT + _LONGEST_NAME else text)
         if self._of_text and "|" not in text and (words := text.strip()):
-            self._words_above = number, words
+            self._words_above = number, self._title(number) if _COUNTED.match(words) else words
         if (row := self._row_of_verl(number, text)) is not None:
             yield row
             return
@@ -393,11 +357,14 @@ class LineParser:
         yield from self._end_table()
         begun = self._begun(plain, cells)
         if begun is not None:
-            title = self._words_above[1] if number - self._words_above[0] <= _ABOVE else ""
-            self._table, self._of_section = TableLines(begun[0], title), self._section
+            self._table, self._of_section = TableLines(begun[0], self._title(number)), self._section
             self._table.add(number, begun[1], len(text))
             return
         yield from self._pairs(number, plain, cells)
+
+    def _title(self, number: int) -> str:
+        """The words above a line, without rows and lists between."""
+        return self._words_above[1] if number - self._words_above[0] <= _ABOVE else ""
 
     def _begun(self, text: str, cells: list[str] | None) -> tuple[Cut, list[str]] | None:
         """How a table is cut into cells, and its header, where the line may be one."""
@@ -431,7 +398,7 @@ class LineParser:
             if begin not in ways or len(ways[begin]) < len(ways.get(end, ())):
                 continue
             name = re.sub(r"\s*/\s*", "/", " ".join(words[begin:end]))
-            if (self._is_known(name) or name.lower() in STEPS) and not _is_part(name):
+            if (self._is_known(name) or name.lower() in STEPS) and not is_part(name):
                 ways[end] = [*ways[begin], name]
         return self._names_in(ways[len(words)], all_known=True) if len(words) in ways else None
 
@@ -549,8 +516,7 @@ class LineParser:
         """The names and values of a line, and its words where there may be more of them."""
         words = "" if _says_how_often(cells) else respelled(text)
         named = self._named_in(number, words)
-        if _HAS_ARROW.search(text) and len(text) < _LONGEST_HEADER:
-            self._note_moves(number, text, named)
+        self.courses.note_moves(number, text, named)
         named = named or _in_box(cells or ()) or _aligned(words)
         below = self._outline.headings
         if len(named) == 1 and below:
@@ -613,52 +579,13 @@ class LineParser:
                 named.setdefault(name, first if other is None else (first + (value_of(other["value"]) or 0.0)) / 2)
             else:
                 named.setdefault(name, first)
-        for match in _FROM_TO.finditer(text) if "from " in text and len(text) < _LONGEST_HEADER else ():
-            if (known_name := self._any_known(match["name"].split())) is not None:
-                stretches.setdefault(known_name, [value_of(match["first"]), value_of(match["last"])])
-        if self._note_placed(number, text) or self._note_course(number, text):
+        stretches = self.courses.moves_in(number, text) | stretches
+        listed = self._of_text and self.courses.note_at_steps(number, text, self._title(number))
+        if listed or self.courses.note_list(number, text):
             return {}
         if stretches:
             self._note_stretches(number, text, named, stretches)
         return named
-
-    def _note_placed(self, number: int, text: str) -> bool:
-        """Remembers `Eval: 3.1% (0) -> 45.0 (10) -> 61.1 (30)`: values at their steps; whether there are any."""
-        before, found = 0, False
-        for run in _values_at_steps(text) if "(" in text and len(text) < _LONGEST_HEADER else ():
-            head, before = text[before : run[0].start()], run[-1].end()
-            words = _REMARK_AT_END.sub("", head.rstrip(" *:=|")).replace("*", " ").split()[-4:]
-            name = self._any_known(words) or ("eval reward" if words and words[-1].lower() in _EVALUATED else None)
-            if name is None or len(run) < (2 if run[0]["word"] else _FEWEST_VALUES):
-                continue
-            percent = any(match["value"].endswith("%") for match in run)
-            values = [value_of(match["value"].rstrip("%") + "%" * percent) for match in run]
-            self._note_stretch(number, name, values, steps=[int(match["step"]) for match in run])
-            found = True
-        return found
-
-    def _note_course(self, number: int, text: str) -> bool:
-        """Remembers a list of a metric's values along the run; whether the line has one."""
-        if (course := self._course_in(text)) is None:
-            return False
-        of_steps = _BY_STEP.search(text)
-        each = of_steps is not None and of_steps["count"] in (None, str(len(course[1])))
-        self._note_stretch(number, *course, each=each)
-        return True
-
-    def _course_in(self, text: str) -> tuple[str, list[float | None]] | None:
-        """The metric whose values along the run a line lists, and these; None where it lists none."""
-        head, _, tail = text.replace("=", ":").rpartition(":")
-        listed = tail.strip(" \t[].;") if head and len(text) < _LONGEST_HEADER else ""
-        values = _BETWEEN.split(listed, _MOST_VALUES)
-        values = listed.split(",", _MOST_VALUES) if len(values) == 1 else [_THOUSANDS.sub("", one) for one in values]
-        if len(values) < _FEWEST_VALUES or not all(map(_CELL.fullmatch, values)):
-            return None
-        along = _ALONG.search(head[-_LONGEST_NAME:])
-        words = head[-_LONGEST_NAME:][: along.start()].replace("_", " ").split() if along else []
-        names = [" ".join(words[-size:]) for size in range(len(words), 0, -1)]
-        name = next((name for name in names if self._is_known(name)), None)
-        return None if name is None else (name, [value_of(value) for value in values])
 
     def _note_stretches(
         self, number: int, text: str, named: Cells, stretches: Mapping[str, list[float | None]]
@@ -670,30 +597,7 @@ class LineParser:
             if at_one_place and known:  # inside of that epoch, say
                 named.setdefault(name, math.fsum(known) / len(known))
             else:
-                self._note_stretch(number, name, values)
-
-    def _note_moves(self, number: int, text: str, told: Collection[str]) -> None:
-        """Remembers `grad_norm exploded 4.6 → 473`: a stretch of the run, wherever in it the sentence is."""
-        for match in _MOVED.finditer(text):
-            name = self._any_known(re.sub(r"[`*:]", "", match["name"]).split())
-            if name is not None and name not in told:
-                self._note_stretch(number, name, [value_of(match["first"]), value_of(match["last"])])
-
-    def _note_stretch(
-        self, number: int, name: str, values: list[float | None], *, each: bool = False, steps: Sequence[int] = ()
-    ) -> None:
-        there = self._stretches.get(name)
-        if there is not None and values[: len(there.values)] != list(there.values)[: len(values)]:
-            self.told_twice.add(name)
-        longer = there is not None and len(values) > len(there.values)  # told again as it grows
-        if longer or (name not in self._stretches and len(self._stretches) < _MOST_STRETCHES):
-            self._stretches[name] = Stretch(line=number, values=tuple(values), each=each, steps=tuple(steps))
-
-    def _any_known(self, words: Sequence[str]) -> str | None:
-        """The longest and last of the words that are a metric's name."""
-        runs = [words[end - size : end] for size in (3, 2, 1) for end in range(len(words), size - 1, -1)]
-        names = [" ".join(run) for run in runs]
-        return next((name for name in names if self._is_known(name) and not _is_part(name)), None)
+                self.courses.note(number, name, values)
 
     def _bare_in(self, text: str, *, at_least: int) -> Cells:
         """`reward 0.35 kl 0.02`: names with a number behind them; {} for fewer, since prose has such, too."""
@@ -727,12 +631,6 @@ class LineParser:
                 of_another = tail.lower() in _SCORES and before in _SCORED
                 return name if before in _NEXT_TO_BEST or of_another else tail
         return name
-
-    def _outcome(self, name: str, told: Collection[str]) -> str:
-        """What an accuracy at a run's ends is called: of an evaluation, where nothing of training is told beside it."""
-        trains = any(name_of(other) in _OF_TRAINING for other in told)
-        held_out = f"eval {name}"
-        return held_out if not trains and (name_of(held_out) or "").startswith("eval/slices/") else name
 
     def _is_known(self, name: str) -> bool:
         return name in self.columns or ((ours := name_of(name)) is not None and ours not in _COUNTS)
@@ -793,29 +691,6 @@ def _epoch_in(text: str) -> float | None:
     return None if match is None else float(match[1])
 
 
-def _values_at_steps(text: str) -> list[list[re.Match[str]]]:
-    """Values with a step in brackets, those together that follow each other with rising steps."""
-    runs: list[list[re.Match[str]]] = []
-    for match in _AT_STEP.finditer(text):
-        follows = bool(runs) and _THEN.fullmatch(text, runs[-1][-1].end(), match.start()) is not None
-        if follows and int(match["step"]) > int(runs[-1][-1]["step"]):
-            runs[-1].append(match)
-        else:
-            runs.append([match])
-    return runs
-
-
-def _at_their_steps(placed: Mapping[str, Stretch]) -> Iterator[Logged]:
-    """A row for each step that values are told of."""
-    by_step: dict[int, Cells] = {}
-    for name, stretch in placed.items():
-        for step, value in zip(stretch.steps, stretch.values, strict=True):
-            by_step.setdefault(step, {})[name] = value
-    line = min(stretch.line for stretch in placed.values())
-    for step in sorted(by_step):
-        yield Logged(line=line, form="stretches", cells=by_step[step], step=step)
-
-
 def without_prefix(text: str) -> str:
     """The text without a quote's mark, what Ray puts before a line, and colours whose escape character was lost."""
     if text.startswith(">"):
@@ -833,11 +708,6 @@ def _without_logger(text: str) -> str:
 def _is_at_a_place(words: str) -> bool:
     """Whether the number behind the words is a step's: `format at step 300`."""
     return _AT_PLACE.search(words) is not None
-
-
-def _is_part(name: str) -> bool:
-    """Whether a name of several words is that of a part of the reward: in prose any word may stand before `reward`."""
-    return " " in name and (name_of(name) or "").startswith("rewards/")
 
 
 def _says_how_often(cells: Sequence[str] | None) -> bool:

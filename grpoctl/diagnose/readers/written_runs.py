@@ -60,17 +60,23 @@ class Runs:
     by_name: bool = False
 
     @classmethod
-    def only(cls, spans: Sequence[tuple[int, int] | None], *, began: bool = False) -> Runs:
-        """A table of one run."""
-        return cls(found=[Run(spans=spans, places=frozenset(range(len(spans))), began=began)])
+    def only(
+        cls, spans: Sequence[tuple[int, int] | None], *, began: bool = False, without: frozenset[int] = frozenset()
+    ) -> Runs:
+        """A table of one run; without: places of what is no row of it."""
+        return cls(found=[Run(spans=spans, places=frozenset(range(len(spans))) - without, began=began)])
 
     def called(self, name: str | None) -> Run | None:
         """The run of that name, by default the first; what is of one run is of each."""
         return next((one for one in self.found if name in (None, one.name) or not one.name), None)
 
 
-def runs_of(over: str, labels: Sequence[str], *, courses: bool, has_ends: bool = False) -> Runs:
-    """The runs that labels below `over` are of; courses: a cell is a run's whole course, has_ends: a row is."""
+def runs_of(
+    over: str, labels: Sequence[str], *, courses: bool, has_ends: bool = False, by_metrics: bool = False
+) -> Runs:
+    """The runs that labels below `over` are of; courses: a cell is a run's whole course, has_ends: a row is,
+    by_metrics: the table has columns of several metrics, so that its rows are of runs whatever they are called.
+    """
     told = spans_of(labels)
     if is_an_axis(over) and len(labels) > 1:
         said = [f"{over.strip()} {plain_text(label)}" for label in labels]
@@ -82,7 +88,7 @@ def runs_of(over: str, labels: Sequence[str], *, courses: bool, has_ends: bool =
     trained = any(not said.isdisjoint(BY_REWARDS) for said in words) and any(
         not said.isdisjoint(UNTRAINED) for said in words
     )
-    are_names = trained or not above or not above.isdisjoint(OF_RUNS | METRICS | {"stage", "phase"})
+    are_names = trained or by_metrics or not above or not above.isdisjoint(OF_RUNS | METRICS | {"stage", "phase"})
     if not are_names or 2 * sum(not said.isdisjoint(_NO_RUNS) for said in words) >= len(words):
         return Runs(found=())  # of something else: prices, limits, what a value means
     return _runs_by_name(labels, words, has_ends=has_ends)
@@ -108,7 +114,7 @@ def _runs_by_step(labels: Sequence[str], told: Sequence[tuple[int, int] | None])
         or not all(are_rising(steps[run]) for run in steps.keys() - {*one_each})
     ):
         of_models = not any(map(is_later, told)) and any(plain_text(label) in TRAINED for label in labels)
-        return Runs.only(told, began=of_models)
+        return Runs.only(_in_order(labels, told), began=of_models, without=frozenset(_totals_in(labels)))
     of_all = frozenset(at for at, span in enumerate(told) if not is_later(span))
     own: dict[str, set[int]] = {run: set() for run in steps}
     for at, (name, span) in enumerate(zip(names, told, strict=True)):
@@ -131,7 +137,7 @@ def _runs_by_name(labels: Sequence[str], words: Sequence[frozenset[str]], *, has
     start: int | None = None
     for at, label in enumerate(labels):
         start = at if before[at] else start
-        is_total = is_change(label) or (bool(words[at]) and words[at] <= _TOTALS)
+        is_total = is_change(label) or _is_total(label)
         if before[at] or is_total or (any(named) and not named[at]):
             continue
         name = " ".join(label.split())[:LONGEST] or f"row {at + 1}"
@@ -143,9 +149,28 @@ def _runs_by_name(labels: Sequence[str], words: Sequence[frozenset[str]], *, has
     return Runs(found=runs, by_name=True)
 
 
+def _totals_in(labels: Sequence[str]) -> list[int]:
+    """The places of labels of all rows, where others are of some."""
+    totals = [at for at, label in enumerate(labels) if _is_total(label)]
+    return totals if len(totals) < len(labels) else []
+
+
+def _in_order(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> Sequence[tuple[int, int] | None]:
+    """What labels stand for; nothing where more are stages without a step: `first 25`, `100-150`, `last 25`."""
+    stages = sum(span is None and is_stage(label) for span, label in zip(told, labels, strict=True))
+    return [None] * len(told) if stages > sum(map(is_later, told)) > 0 else told
+
+
+def _is_total(label: str) -> bool:
+    """Whether a label is of all rows: `overall`, `mean`."""
+    words = re.findall(r"[^\W\d_]+", plain_text(label[:LONGEST]))
+    return bool(words) and _TOTALS.issuperset(words)
+
+
 def are_of_one_run(over: str, labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> bool:
     """Whether labels are steps or stages of a run, and not names of runs."""
     if over.strip().lower() in OF_RUNS:
         return any(STEP_INSIDE.search(label) for label in labels)
-    numbered = sum(span is not None for span in told)
-    return 2 * max(numbered, sum(is_stage(label) for label in labels)) > len(labels)
+    of_run = [span for span, label in zip(told, labels, strict=True) if not _is_total(label)]
+    places = sum(span is not None or is_stage(label) for span, label in zip(told, labels, strict=True))
+    return 2 * places > len(of_run)

@@ -61,6 +61,10 @@ _AN_END = re.compile(  # initial reward; reward, early; reward (final)
     re.IGNORECASE,
 )
 _OF_THE_LAST = re.compile(r"\A(?:last|latest|ending)[ _]", re.IGNORECASE)
+_OF_ENDS = re.compile(  # of a cell with an arrow
+    r"\s*[(\[]?\b(?:f|first|start|initial|init|early|before)\s?(?:→|->)\s?(?:l|last|end|final|late|after)\b[)\]]?\s*\Z",
+    re.IGNORECASE,
+)
 _MIDDLE = re.compile(r"(?:mid|middle|halfway)\s(.+)", re.IGNORECASE)
 _TRAINED_ON = re.compile(
     r"(?:rl|train(?:ing|ed)?|seen)[ _](?:rows|samples|examples|prompts|problems|episodes|tasks)", re.I
@@ -86,6 +90,10 @@ _SETTINGS = frozenset({
     "하이퍼파라미터", "設定", "パラメータ", "parámetro", "paramètre",
 })  # fmt: skip
 _TOLD_LATER = ("reward", "eval/", "loss", "entropy", "groups/", "grad_norm")  # metrics that no setting is called like
+_OUTCOMES = frozenset({  # metrics that only a run has
+    "reward/mean", "reward/std", "reward/group_std", "entropy", "kl", "loss", "grad_norm", "completions/length",
+    "completions/truncated", "groups/dead", "eval/reward",
+})  # fmt: skip
 _COMPARED = frozenset({"learning_rate", "beta"})  # metrics that settings are, too
 _RUN_NAME = re.compile(
     r"(?i:run|exp|experiment|arm|trial|variant|config|model)(?:[-_]?(?:\d{1,3}|[A-Z])|[-_][a-z]{1,3})"
@@ -216,7 +224,9 @@ class WrittenTable:
         if labels is None or by_epoch or are_epochs(over, labels):
             runs = Runs.only([None] * len(body))
         else:
-            runs = runs_of(over, in_full(over, labels), courses=courses, has_ends=has_ends)
+            outcomes = _OUTCOMES.intersection(name_of(header[place]) or "" for place in known if place != column)
+            full = in_full(over, labels)
+            runs = runs_of(over, full, courses=courses, has_ends=has_ends, by_metrics=len(outcomes) > 1)
         if (run := runs.called(asked)) is None:
             return Course(unknown=header, runs=runs)
         names = [(place, header[place]) for place in known if place != column or runs.by_name]
@@ -397,9 +407,10 @@ def _side_by_side(rows: Sequence[Sequence[str]]) -> _Order | None:
 
 
 def _without_one_step(names: Sequence[str]) -> list[str]:
-    """The names without the step that all of them say which say any: `format at step 300`."""
+    """The names without the step that all of them say which say any: `format at step 300`, and `entropy f→l`."""
     said = {match[1] for name in names if (match := _AT_ONE_STEP.search(name[:LONGEST])) is not None}
-    return [_AT_ONE_STEP.sub("", name) if len(said) == 1 else name for name in names]
+    apart = [_AT_ONE_STEP.sub("", name) if len(said) == 1 else name for name in names]
+    return [_OF_ENDS.sub("", name) if len(name) <= LONGEST and ARROW.search(name) else name for name in apart]
 
 
 def _without_shared_name(names: list[str], is_known: Callable[[str], bool]) -> list[str]:

@@ -1,0 +1,233 @@
+"""What sentences and lists tell of a metric along the run: `kl rose 0.02 -> 1.3`, `reward by step: 0.1, 0.4, 0.6`,
+`val: step 0=0.79, step 25=0.82`, `reward from 0.73 at step 0 to 0.82 at step 50`.
+
+What is not here: lines that are of one step (console_lines), and which form of a log's metrics is read (console).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from grpoctl.diagnose.readers.logged import Logged
+from grpoctl.diagnose.readers.metric_names import HELD_OUT, name_of
+from grpoctl.diagnose.readers.respelled import NUMBER, value_of
+from grpoctl.diagnose.readers.written_tables import Stretch, stretched
+
+_FIRST, _LAST = (rf"[~≈]?[*`]{{0,3}}(?P<{end}>{NUMBER})[*`]{{0,3}}" for end in ("first", "last"))
+_FROM_TO = re.compile(  # val reward from `0.73` at step 0 to `0.82` at step 50
+    rf"(?P<name>(?:[\w/.-]+ ){{1,6}})from {_FIRST}(?: at step (?P<begin>\d{{1,7}}))? to "
+    rf"{_LAST}(?: (?:at|by) step (?P<end>\d{{1,7}}))?(?![\w/])"
+)
+_HAS_ARROW = re.compile(r"\d%?[*`]{0,3}\s*(?:->|→|=>|⇒)")
+_MOVED = re.compile(  # grad_norm exploded 4.6 → 473
+    rf"(?P<name>(?:[\w/.`*:-]+ ){{1,5}}){_FIRST}\s*(?:->|→|=>|⇒)\s*{_LAST}(?![\w/])"
+)
+_ALONG = re.compile(  # behind a metric's name and before its values: reward by step (6 steps), reward_history
+    r"[ _](?:(?:by|per|over|each|every|por|par|pro)[ _](?:the )?(?:train(?:ing|er) )?(?:steps?|epochs?|iterations?|"
+    r"updates?|rounds?|checkpoints?|evaluations?|paso|passo|pas|schritt)|history|curve|trend|course)"
+    r"(?:\s*\([^()]{0,40}\))?\**\s*\Z",
+    re.IGNORECASE,
+)
+_BY_STEP = re.compile(  # and how many, where brackets say so
+    r"[ _](?:by|per|over|each|por|par|pro)[ _](?:the )?(?:train(?:ing|er) )?(?:steps?|paso|passo|pas|schritt)"
+    r"(?:\s*\((?P<count>[^()]*?)(?: (?:steps|pasos|passos))?\))?\**\s*[:=]",
+    re.I,
+)
+_AT_STEP = re.compile(  # 61.1% (30), 0.22 (Step 1)
+    rf"\**[~≈]?(?P<value>(?<![\w./-]){NUMBER})\**\s*\((?:at\s)?(?P<word>step\s?)?(?P<step>\d{{1,7}})\)\**",
+    re.IGNORECASE,
+)
+_STEP_FIRST = re.compile(  # step 25=0.815; 25: 0.815
+    rf"(?<![\w./-])(?P<word>(?:step|ckpt|checkpoint|iter)[\s_-]{{0,8}})?(?P<step>\d{{1,7}})\s?[=:]\s{{0,8}}"
+    rf"[*`]{{0,3}}(?P<value>{NUMBER})(?![\w./:])[*`]{{0,3}}(?:\s?\([a-z ]{{1,12}}\))?",
+    re.IGNORECASE,
+)
+_THEN = re.compile(r"\s*(?:->|→|=>|⇒|,|;|·|\||then)?\s*")  # between two such
+_BETWEEN = re.compile(r",\s+|\s*(?:->|→|⇒)\s*")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+_REMARK_AT_END = re.compile(r"\s*\([^()]*\)\s*\Z")
+_VALUE = re.compile(rf"\s*(?:{NUMBER})\s*")
+_FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters before it
+_LONGEST = 2000  # characters of a line
+_MOST_STRETCHES = 50
+_MOST_VALUES = 100  # of a stretch
+_OF_TRAINING = frozenset({"reward/mean", "loss", "policy/loss", "kl", "entropy", "grad_norm"})
+
+Run = list[re.Match[str]]  # values at steps that follow each other
+
+
+class Courses:
+    """The courses of metrics that a log's lines tell, wherever in it they stand; is_known: whether a name is one's."""
+
+    def __init__(self, is_known: Callable[[str], bool]) -> None:
+        self._is_known = is_known
+        self._told: dict[str, Stretch] = {}
+        self.told_twice: set[str] = set()  # names of which two courses are told that differ
+
+    def __bool__(self) -> bool:
+        return bool(self._told)
+
+    def note(
+        self, number: int, name: str, values: list[float | None], *, each: bool = False, steps: Sequence[int] = ()
+    ) -> None:
+        """Remembers a metric's values along the run; the longest where it is told again."""
+        there = self._told.get(name)
+        if there is not None and values[: len(there.values)] != list(there.values)[: len(values)]:
+            self.told_twice.add(name)
+        longer = there is not None and len(values) > len(there.values)  # told again as it grows
+        if longer or (there is None and len(self._told) < _MOST_STRETCHES):
+            self._told[name] = Stretch(line=number, values=tuple(values), each=each, steps=tuple(steps))
+
+    def note_moves(self, number: int, text: str, told: Collection[str]) -> None:
+        """Remembers `grad_norm exploded 4.6 → 473`: a stretch of the run, wherever in it the sentence is."""
+        for match in _MOVED.finditer(text) if len(text) < _LONGEST and _HAS_ARROW.search(text) else ():
+            name = self.known_in(re.sub(r"[`*:]", "", match["name"]).split())
+            if name is not None and name not in told:
+                self.note(number, name, [value_of(match["first"]), value_of(match["last"])])
+
+    def note_list(self, number: int, text: str) -> bool:
+        """Remembers a list of a metric's values along the run, or at their steps; whether the line has one."""
+        if len(text) >= _LONGEST:
+            return False
+        return self._note_placed(number, text) or self._note_course(number, text)
+
+    def note_at_steps(self, number: int, text: str, title: str) -> bool:
+        """Remembers `val: step 0=0.79, step 25=0.82`, or `1: 0.94  2: 0.62` below a title that names the metric, which
+        may go on over lines; whether the line has such.
+        """
+        found = False
+        for run in _runs_of(_STEP_FIRST, text) if len(text) < _LONGEST else ():
+            head = text[: run[0].start()].strip(" -*•|:=\t")
+            named = self._named(_ALONG.sub("", head)) if head else None
+            below = None if head else self._named(_ALONG.sub("", title.strip("#* :")))
+            enough = len(run) > 1 or (below is not None and run[0]["word"])
+            if (name := named or below) is None or not enough or (named and not run[0]["word"]):
+                continue
+            values, steps = [value_of(match["value"]) for match in run], [int(match["step"]) for match in run]
+            before = self._told.get(name)
+            if below is not None and before is not None and before.steps and before.steps[-1] < steps[0]:
+                self._told[name] = replace(before, values=(*before.values, *values), steps=(*before.steps, *steps))
+            else:
+                self.note(number, name, values, steps=steps)
+            found = True
+        return found
+
+    def moves_in(self, number: int, text: str) -> dict[str, list[float | None]]:
+        """What a line tells by `NAME from 0.1 to 0.5`; what has its steps beside it is remembered."""
+        moves: dict[str, list[float | None]] = {}
+        for match in _FROM_TO.finditer(text) if "from " in text and len(text) < _LONGEST else ():
+            if (name := self.known_in(match["name"].split())) is None:
+                continue
+            values = [value_of(match["first"]), value_of(match["last"])]
+            if match["begin"] and match["end"] and int(match["begin"]) < int(match["end"]):
+                self.note(number, name, values, steps=[int(match["begin"]), int(match["end"])])
+            else:
+                moves.setdefault(name, values)
+        return moves
+
+    def known_in(self, words: Sequence[str]) -> str | None:
+        """The longest and last of the words that are a metric's name."""
+        runs = [words[end - size : end] for size in (3, 2, 1) for end in range(len(words), size - 1, -1)]
+        names = [" ".join(run) for run in runs]
+        return next((name for name in names if self._is_known(name) and not is_part(name)), None)
+
+    def rows(self) -> Iterator[Logged]:
+        """A row for each step that values are told of, else the ends of all courses together."""
+        told, self._told = self._told, {}
+        placed = {name: stretch for name, stretch in told.items() if stretch.steps}
+        if any(map(self._is_known, placed)):
+            yield from _at_their_steps(placed)
+        elif any(map(self._is_known, told)):
+            line = min(stretch.line for stretch in told.values())
+            values = {_outcome(name, told): stretch.values for name, stretch in told.items()}
+            rows = stretched(values)
+            each = all(stretch.each and len(stretch.values) == len(rows) for stretch in told.values())
+            for step, cells in enumerate(rows, 1):
+                at = step if each else None
+                yield Logged(line=line, form="stretches", cells=cells, step=at, part=len(rows) > 1 and not each)
+
+    def _named(self, words: str) -> str | None:
+        """The metric that the last of some words name; of an evaluation where they say no more than that."""
+        last = words.replace("*", " ").replace("_", " ").split()[-4:]
+        evaluated = bool(last) and last[-1].lower() in HELD_OUT
+        return self.known_in(last) or ("eval reward" if evaluated else None)
+
+    def _note_placed(self, number: int, text: str) -> bool:
+        """Remembers `Eval: 3.1% (0) -> 45.0 (10) -> 61.1 (30)`: values at their steps; whether there are any."""
+        before, found = 0, False
+        for run in _runs_of(_AT_STEP, text) if "(" in text else ():
+            head, before = text[before : run[0].start()], run[-1].end()
+            name = self._named(_REMARK_AT_END.sub("", head.rstrip(" *:=|")))
+            if name is None or len(run) < (2 if run[0]["word"] else _FEWEST_VALUES):
+                continue
+            percent = any(match["value"].endswith("%") for match in run)
+            values = [value_of(match["value"].rstrip("%") + "%" * percent) for match in run]
+            self.note(number, name, values, steps=[int(match["step"]) for match in run])
+            found = True
+        return found
+
+    def _note_course(self, number: int, text: str) -> bool:
+        """Remembers a list of a metric's values along the run; whether the line has one."""
+        if (course := self._course_in(text)) is None:
+            return False
+        of_steps = _BY_STEP.search(text)
+        each = of_steps is not None and of_steps["count"] in (None, str(len(course[1])))
+        self.note(number, *course, each=each)
+        return True
+
+    def _course_in(self, text: str) -> tuple[str, list[float | None]] | None:
+        """The metric whose values along the run a line lists, and these; None where it lists none."""
+        head, _, tail = text.replace("=", ":").rpartition(":")
+        values = _listed(tail.strip(" \t[].;")) if head else []
+        if len(values) < _FEWEST_VALUES or not all(map(_VALUE.fullmatch, values)):
+            return None
+        along = _ALONG.search(head[-_LONGEST_NAME:])
+        words = head[-_LONGEST_NAME:][: along.start()].replace("_", " ").split() if along else []
+        names = [" ".join(words[-size:]) for size in range(len(words), 0, -1)]
+        name = next((name for name in names if self._is_known(name)), None)
+        return None if name is None else (name, [value_of(value) for value in values])
+
+
+def is_part(name: str) -> bool:
+    """Whether a name of several words is that of a part of the reward: in prose any word may stand before `reward`."""
+    return " " in name and (name_of(name) or "").startswith(("rewards/", "eval/rewards/"))
+
+
+def _listed(text: str) -> list[str]:
+    """The values of a list: by commas or arrows, or by semicolons, where a comma is a decimal one."""
+    if ";" in text:
+        return [value.replace(",", ".") for value in text.split(";", _MOST_VALUES)]
+    values = _BETWEEN.split(text, _MOST_VALUES)
+    return text.split(",", _MOST_VALUES) if len(values) == 1 else [_THOUSANDS.sub("", one) for one in values]
+
+
+def _outcome(name: str, told: Collection[str]) -> str:
+    """What an accuracy at a run's ends is called: of an evaluation, where nothing of training is told beside it."""
+    trains = any(name_of(other) in _OF_TRAINING for other in told)
+    held_out = f"eval {name}"
+    return held_out if not trains and (name_of(held_out) or "").startswith("eval/slices/") else name
+
+
+def _runs_of(form: re.Pattern[str], text: str) -> list[Run]:
+    """Values at steps, those together that follow each other with rising steps."""
+    runs: list[Run] = []
+    for match in form.finditer(text):
+        follows = bool(runs) and _THEN.fullmatch(text, runs[-1][-1].end(), match.start()) is not None
+        if follows and int(match["step"]) > int(runs[-1][-1]["step"]):
+            runs[-1].append(match)
+        else:
+            runs.append([match])
+    return runs
+
+
+def _at_their_steps(placed: Mapping[str, Stretch]) -> Iterator[Logged]:
+    """A row for each step that values are told of."""
+    by_step: dict[int, dict[str, float | None]] = {}
+    for name, stretch in placed.items():
+        for step, value in zip(stretch.steps, stretch.values, strict=True):
+            by_step.setdefault(step, {})[name] = value
+    line = min(stretch.line for stretch in placed.values())
+    for step in sorted(by_step):
+        yield Logged(line=line, form="stretches", cells=by_step[step], step=step)
