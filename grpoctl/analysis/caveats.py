@@ -27,6 +27,8 @@ _IDENTITY = frozenset({"name", "title", "question", "source", "revision", "profi
 # Guards act by stopping a run only, checkpoints not at all: where every run ended by itself neither made a difference.
 _INERT_UNLESS_STOPPED = ("guards.", "checkpoints.")
 _RULERS = ("task.", "evaluation.")
+# Settings of a task that leave it as it is: how many problems, and how they are asked.
+_NO_MEASURES = frozenset(f"task.{name}" for name in ("eval_prompts", "train_prompts", "prompt", "system", "shots"))
 _HOW_OFTEN = "evaluation.eval_steps"  # the held-out draws are the same each time
 _SCHEDULE = frozenset({"start", "end", "steps"})
 # Findings of severity error after which a run's numbers are not those of the policy that was trained.
@@ -209,6 +211,11 @@ def _adaptive_starts(specs: Sequence[Leaves], changed: Changed) -> list[str]:
         f"{key} is only where an adaptive beta starts: sides that end alike do not say that beta does nothing"
         for key in adaptive
     ]
+
+
+def measured_by(changed: Changed) -> list[str]:
+    """The settings that differ and that say what an evaluation measures: a task's problems and rewards."""
+    return [key for key in changed if key.startswith("task.") and key not in _NO_MEASURES]
 
 
 def _ruler(changed: Changed) -> list[str]:

@@ -23,6 +23,7 @@ from grpoctl.runs.status import FINISHED
 from grpoctl.runs.study_dir import find_study
 
 Leaves = Mapping[str, object]
+_CUSTOM = "custom"  # the task whose problems and rewards are the user's
 # A run id without its seed and number, or its end alone: `p31-tiny-5707c461`, `p31-5707c461`, `5707c461`.
 _OF_A_SPEC = re.compile(r"(?:(.+)-)?([0-9a-f]{6,64})")
 _OF_A_TRIAL = re.compile(r"(.+)-t(\d+)")
@@ -54,6 +55,19 @@ class RunRecord:
     def seed(self) -> int:
         """The seed it ran with."""
         return int(str(self.result["seed"]))
+
+    @property
+    def task(self) -> str:
+        """The name of its task."""
+        return str(self.spec.get("task.name"))
+
+    def is_of_task(self, other: RunRecord) -> bool:
+        """Whether both runs are of one task: by its name, and of `custom` not with other data and other rewards."""
+        if self.task != other.task or self.task != _CUSTOM:
+            return self.task == other.task
+        data = [{key: run.spec[key] for key in run.spec if key.startswith("task.data.")} for run in (self, other)]
+        rewards = [run.spec.get("task.rewards") for run in (self, other)]
+        return data[0] == data[1] or rewards[0] == rewards[1]
 
     @property
     def policy(self) -> str:

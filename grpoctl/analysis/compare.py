@@ -18,7 +18,16 @@ from core.health.statistics import Difference, Estimate, clipped, mean_interval
 from core.metrics import EVAL, RUN, limits
 from grpoctl.analysis.agreement import Agreement, agreement
 from grpoctl.analysis.baselines import Reached, means_over_seeds
-from grpoctl.analysis.caveats import Changed, Runs, changed_settings, findings_of, inert_settings, notes, unsound
+from grpoctl.analysis.caveats import (
+    Changed,
+    Runs,
+    changed_settings,
+    findings_of,
+    inert_settings,
+    measured_by,
+    notes,
+    unsound,
+)
 from grpoctl.analysis.collect import RunRecord, number
 from grpoctl.analysis.contrasts import Contrast, Outcomes, clip, contrasts
 from grpoctl.analysis.curves import Curve, axis_of, curve_value, mean_curve
@@ -195,7 +204,7 @@ def compare(*sides: Runs) -> Comparison:
         agreement=agreement(*kept) if len(kept) == 2 else Agreement(),
         axis=axis,
         left_out=left_out,
-        verdict=_verdict(described, places, left_out),
+        verdict=_with_measure(_verdict(described, places, left_out), changed),
         would_change=tuple(_would_change(described, places, judged)),
     )
 
@@ -236,17 +245,20 @@ def _side(letter: str, runs: Runs, every: Runs, axis: str) -> Side:
 
 
 def _refuse_unlike(sides: Sequence[Side], runs: Sequence[Runs]) -> None:
-    first, task = sides[0], runs[0][0].spec.get("task.name")
+    first, task = sides[0], runs[0][0]
     for side, of_side in zip(sides[1:], runs[1:], strict=True):
         if side.profile != first.profile:
             raise UserError(
                 f"A ran under profile {first.profile}, {side.letter} under {side.profile}: profiles are not mixed; "
                 f"run one again with --profile {first.profile}"
             )
-        if (other := of_side[0].spec.get("task.name")) != task:
+        if not (other := of_side[0]).is_of_task(task):
+            names = task.task, other.task
+            if names[0] == names[1]:
+                names = f"{names[0]} data and rewards", "other data and rewards"
             raise UserError(
-                f"A was trained on {task}, {side.letter} on {other}: rewards of different tasks are not comparable; "
-                "compare runs of one task"
+                f"A was trained on {names[0]}, {side.letter} on {names[1]}: rewards of different tasks are not "
+                "comparable; compare runs of one task"
             )
 
 
@@ -413,6 +425,14 @@ def _verdict(sides: Sequence[Side], places: Sequence[Place], left_out: Mapping[s
         common = metric_text("completions", first.completions)
         text = f"at {common} completions each: {texts[0]}; at the end ({shown}): {texts[1]}"
     return f"{text}; left out: {', '.join(left_out.values())}" if left_out else text
+
+
+def _with_measure(verdict: str, changed: Changed) -> str:
+    """The verdict, behind what it is worth where the sides' problems or rewards differ."""
+    keys = measured_by(changed)
+    if not keys or verdict.startswith("no verdict"):
+        return verdict
+    return f"{HEADLINE} is not the same measure on the sides ({', '.join(keys)}); as it stands: {verdict}"
 
 
 def _two(sides: Sequence[Side], place: Place, judged: Sequence[int]) -> str:

@@ -77,11 +77,14 @@ def report_of(home: Home, names: Sequence[str], profile: str | None = None) -> R
     from grpoctl.report.document import Report
 
     runs, studies = named(home, list(dict.fromkeys(names)), profile)
-    groups: dict[tuple[str, str], list[tuple[RunRecord, ...]]] = {}
+    groups: list[list[tuple[RunRecord, ...]]] = []  # of one task and profile
     for side in runs:
-        key = (str(side[0].spec.get("task.name")), str(side[0].result["profile"]))
-        groups.setdefault(key, []).append(side)
-    parts = [sides.part_of(group, f"p{place}") for place, group in enumerate(groups.values())]
+        alike = (group for group in groups if _belongs(side[0], group[0][0]))
+        if (group := next(alike, None)) is None:
+            groups.append([side])
+        else:
+            group.append(side)
+    parts = [sides.part_of(group, f"p{place}") for place, group in enumerate(groups)]
     parts += [study.part_of(one, f"p{place}") for place, one in enumerate(studies, start=len(parts))]
     known = [Path(name).name for name in dict.fromkeys(names)]
     more = [f"{len(known) - _TITLED} more"] if len(known) > _TITLED else []
@@ -90,6 +93,11 @@ def report_of(home: Home, names: Sequence[str], profile: str | None = None) -> R
         made=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
         parts=tuple(parts),
     )
+
+
+def _belongs(run: RunRecord, other: RunRecord) -> bool:
+    """Whether two runs can be compared: they are of one task and profile."""
+    return run.result["profile"] == other.result["profile"] and run.is_of_task(other)
 
 
 def named(home: Home, names: Sequence[str], profile: str | None) -> tuple[list[tuple[RunRecord, ...]], list[StudyDir]]:

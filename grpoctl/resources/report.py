@@ -135,8 +135,8 @@ def _stages(inputs: Inputs) -> dict[str, Any]:
 
 
 def _mean_length(event: Mapping[str, Any]) -> float | None:
-    """Tokens of a completion as it was drawn, the end included."""
-    return event["drawn"] / event["rows"] if event.get("rows") else None
+    """Tokens of a completion as it was drawn, the end included; None for a stage that draws none (supervised)."""
+    return event["drawn"] / event["rows"] if event.get("drawn") and event.get("rows") else None
 
 
 def _evaluation(inputs: Inputs) -> dict[str, Any]:

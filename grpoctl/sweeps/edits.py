@@ -51,6 +51,8 @@ def request_clone(study: StudyDir, number: int, overrides: Sequence[str]) -> dic
     known = {identity(one["params"]): one["number"] for one in (read_json(study.state) or {}).get("trials", ())}
     if (same := known.get(identity(params))) is not None:
         raise UserError(f"trial {same} of {study.id} is that already")
+    if any(identity(edit["params"]) == identity(params) for edit in requests(study) if "clone" in edit):
+        raise UserError(f"that copy was asked of {study.id} already")
     _append(study, {"clone": number, "params": params, "changed": changed})
     return params
 

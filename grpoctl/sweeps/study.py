@@ -24,6 +24,7 @@ from grpoctl.runs.run_dir import Home
 from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import StudyDir, create_study, find_study, studies
 from grpoctl.sweeps.candidates import size
+from grpoctl.sweeps.edits import requests
 from grpoctl.sweeps.loading import dump_sweep, read_sweep, study_stem, sweep_sha
 from grpoctl.sweeps.samplers import startup
 from grpoctl.sweeps.spec import SweepSpec
@@ -121,7 +122,8 @@ def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
     waiting = any(not trial.status.ended for trial in book.trials.values())
     # an adaptive study that has ended did so for good, unless it is given more
     enough = total == before if sweep.allocation == "adaptive" else len(book.trials) >= _reachable(sweep, total)
-    over = header["status"] == "COMPLETED" and not waiting and enough
+    asked = len(requests(study)) > len(header.get("edits", ()))  # of trials, since it ended
+    over = header["status"] == "COMPLETED" and not waiting and not asked and enough
     return OpenStudy(study=study, sweep=sweep, book=book, fresh=False, over=over, notes=tuple(notes))
 
 

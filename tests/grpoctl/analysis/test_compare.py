@@ -136,6 +136,29 @@ def test_what_is_not_compared(build: Any, result: dict[str, Any], spec: dict[str
         compare([build(0.5)], [build(0.5, spec=spec, **result)])
 
 
+CUSTOM = {"task.name": "custom", "task.data.path": "a.jsonl", "task.rewards": [{"function": "a.py:f"}]}
+
+
+@pytest.mark.parametrize(
+    ("other", "verdict"),
+    [
+        ({"task.rewards": [{"function": "b.py:g"}]}, "eval/reward is not the same measure on the sides (task.rewards)"),
+        ({"task.data.path": "b.jsonl"}, "eval/reward is not the same measure on the sides (task.data.path)"),
+        ({"task.eval_prompts": 8}, "no significance test"),
+        ({"task.data.path": "b.jsonl", "task.rewards": [{"function": "b.py:g"}]}, None),
+    ],
+)
+def test_tasks_of_ones_own_with_other_data_and_other_rewards_are_different_tasks(
+    build: Any, other: dict[str, Any], verdict: str | None
+) -> None:
+    sides = [build(0.5, spec=CUSTOM)], [build(0.75, spec=CUSTOM | other)]
+    if verdict is None:
+        with pytest.raises(UserError, match="rewards of different tasks are not comparable"):
+            compare(*sides)
+    else:
+        assert compare(*sides).verdict.startswith(verdict)
+
+
 def test_a_side_is_one_spec_and_one_run_per_seed(build: Any) -> None:
     with pytest.raises(UserError, match="side B has no runs"):
         compare([build(0.5)], [])

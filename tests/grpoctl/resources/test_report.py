@@ -79,6 +79,12 @@ def test_hours_are_of_steps_as_drawn_and_at_full_length() -> None:
     assert found["stages"]["grpo"]["completion_tokens"] == 20.0
 
 
+def test_a_step_that_draws_nothing_has_no_length_of_completions() -> None:
+    """A supervised stage has rows and no `drawn`: every experiment of `grpoctl new` begins with one."""
+    supervised = [{name: value for name, value in event.items() if name != "drawn"} for event in EVENTS]
+    assert told(Probe(events=supervised))["stages"]["grpo"]["completion_tokens"] is None
+
+
 def test_the_measured_peak_decides_whether_it_fits() -> None:
     # The estimate is below 430 MiB and something; what was measured is 450.
     assert told(Probe(events=EVENTS), memory=449 * MIB)["fits"] is False

@@ -15,6 +15,7 @@ from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.study_dir import studies
 from grpoctl.sweeps.candidates import is_point
 from grpoctl.sweeps.edits import request_clone, request_end
+from grpoctl.sweeps.study import Terms, reopened
 from tests.grpoctl.sweeps import test_adaptive as adaptive
 from tests.grpoctl.sweeps import test_driver as fixed
 from tests.grpoctl.sweeps.paper import Killed, PaperExecutor
@@ -102,6 +103,23 @@ def test_a_clone_on_the_axes_is_learned_from_like_any_other(home: Home) -> None:
     study = fixed.drive(home, PaperExecutor(accident=once("t0002-s0", 2, clone(0, "learning_rate=1e-3"))))
     copy = next(trial for trial in document(study)["trials"] if trial.get("origin"))
     assert in_optuna(study)[copy["number"]][3]["learning_rate"] == 1e-3
+
+
+@pytest.mark.parametrize("kind", [fixed, adaptive])
+def test_a_clone_of_a_study_that_has_ended_is_run_when_it_is_gone_on_with(home: Home, kind: Any) -> None:
+    study = kind.drive(home, PaperExecutor())
+    before = document(study)
+    request_clone(study, 0, ["learning_rate=0.5"])
+    with pytest.raises(UserError, match="already"):
+        request_clone(study, 0, ["learning_rate=0.5"])
+    assert not reopened(study, Terms(slots=1)).over
+    kind.drive(home, PaperExecutor(), resume=True)
+    found = document(study)
+    copy = next(trial for trial in found["trials"] if trial.get("origin"))
+    assert (before["status"], found["status"], copy["params"][RATE]) == ("COMPLETED", "COMPLETED", 0.5)
+    assert copy["status"] in ("COMPLETED", "PRUNED")
+    assert len(found["trials"]) == len(before["trials"]) + 1
+    assert reopened(study, Terms(slots=1)).over
 
 
 def test_a_clone_in_an_adaptive_study_is_begun_next(home: Home) -> None:
