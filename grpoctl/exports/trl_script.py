@@ -45,6 +45,8 @@ def _one_line(text: str) -> str:
 
 def _imports(spec: RunSpec, stage: GrpoStage) -> Iterator[str]:
     model = spec.language_model
+    if isinstance(spec.task, CustomTaskSpec):
+        yield "import inspect"
     yield "import math"
     yield "import sys"
     if model.trainable is not None:
@@ -179,21 +181,31 @@ def reward(prompts, completions, completion_ids, row, **_):
 
 def _given_texts(conversation: bool) -> Sequence[str]:
     seen = (
-        "        return function(prompts=prompts, completions=completions, **columns)"
+        "        known = dict(prompts=prompts, completions=completions, **columns)"
         if conversation
         else '        asked = [prompt_of(EXAMPLES[number]).text for number in columns["row"]]\n'
-        "        return function(prompts=asked, completions=texts(completions), **columns)"
+        "        known = dict(prompts=asked, completions=texts(completions), **columns)"
     )
     return f'''
 def given(reference, name):
-    """A reward function of yours, called as grpoctl calls it."""
+    """A reward function of yours, called as grpoctl calls it: with what it takes, awaited where it is async."""
     function = load(reference)
+    taken = inspect.signature(function).parameters
+    takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values())
 
-    def called(prompts, completions, **columns):
+    def arguments(prompts, completions, **columns):
 {seen}
+        return {{name: value for name, value in known.items() if takes_all or name in taken}}
 
-    called.__name__ = name
-    return called
+    def called(**columns):
+        return function(**arguments(**columns))
+
+    async def awaited(**columns):
+        return await function(**arguments(**columns))
+
+    reward = awaited if inspect.iscoroutinefunction(function) else called
+    reward.__name__ = name
+    return reward
 
 
 '''.splitlines()

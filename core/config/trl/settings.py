@@ -7,6 +7,7 @@ not here (grpoctl.executors).
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -291,7 +292,7 @@ _AT_LEAST_ONE = (
     "generation_batch_size", "num_iterations", "ref_model_sync_steps",
 )  # fmt: skip
 _LORA = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.05}  # TRL's defaults
-_LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj")
+_LORA_TARGETS = ("q_proj", "v_proj")  # PEFT's for Llama, Qwen, Mistral and Gemma
 _SWITCHES = {"use_peft"}
 NOT_SAID = "builtin:tiny"
 _TRAIN_PROMPTS = TaskConfig.model_fields["train_prompts"].default
@@ -336,7 +337,7 @@ def spec_of_trl(name: str, given: Mapping[str, Any]) -> Imported:
     read = _Reading(given)
     assumed: list[str] = []
     stage = _stage_of(read, assumed)
-    lora = _lora_of(read)
+    lora = _lora_of(read, assumed)
     model = {
         "source": read.given.get("model_name_or_path") or NOT_SAID,
         **({"revision": read.given["model_revision"]} if read.given.get("model_revision") else {}),
@@ -353,7 +354,8 @@ def spec_of_trl(name: str, given: Mapping[str, Any]) -> Imported:
     args = {}
     for key, value in read.given.items():
         if key not in FIELDS and key not in _OF_THE_MODEL and key not in _SWITCHES:
-            read.misread[key] = "no field of TRL 1.16's GRPOConfig"
+            near = difflib.get_close_matches(key, [*FIELDS, *_OF_THE_MODEL], n=1)
+            read.misread[key] = "no field of TRL 1.16's GRPOConfig" + (f"; did you mean {near[0]}?" if near else "")
         elif key in FIELDS and not _at_default(key, value):
             if FIELDS[key].how == "passed" and (problem := value_problem(key, value)) is not None:
                 read.misread[key] = problem
@@ -436,11 +438,15 @@ def _dtype_of(read: _Reading) -> dict[str, Any]:
     return {"dtype": dtype}
 
 
-def _lora_of(read: _Reading) -> dict[str, Any] | None:
+def _lora_of(read: _Reading, assumed: list[str]) -> dict[str, Any] | None:
     said = [key for key in read.given if key.startswith("lora_") and key in _OF_THE_MODEL]
     if not said and not read.given.get("use_peft"):
         return None
-    targets = read.given.get("lora_target_modules") or list(_LORA_TARGETS)
+    targets = read.given.get("lora_target_modules")
+    if not targets:
+        targets = list(_LORA_TARGETS)
+        names = " and ".join(_LORA_TARGETS)
+        assumed.append(f"model.lora.target_modules: left to PEFT, which takes {names} of most models, not of all")
     targets = [targets] if isinstance(targets, str) else targets
     if not isinstance(targets, list) or not all(isinstance(name, str) for name in targets):
         read.misread["lora_target_modules"] = f"got {targets!r}; allowed: a list of names"
@@ -466,7 +472,8 @@ def _stage_of(read: _Reading, assumed: list[str]) -> dict[str, Any]:
     per = per if per is not None else generation // device if generation is not None else count
     rows = device * per
     if rows % k:
-        read.misread["num_generations"] = f"{rows} completions of a step on one process are no groups of {k}"
+        why = f"{rows} completions of a step on one process are no groups of {k}"
+        read.misread.setdefault("num_generations", why)
     minibatches, prompts = max(1, per // count), max(1, rows // k)
     if per % count or minibatches > prompts:
         read.misread["steps_per_generation"] = f"got {per}: no whole number of updates of {count} micro-batches"

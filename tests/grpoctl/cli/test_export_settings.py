@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import inspect
 import io
 import json
 import os
@@ -11,6 +13,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -340,6 +344,38 @@ task:
 stages:
   grpo: {num_generations: 2, prompts_per_step: 2, max_steps: 1, learning_rate: 0.001, overlong: {}}
 """
+
+
+async def awaited(completions: list[str], **_: object) -> list[float]:
+    return [float(len(one)) for one in completions]
+
+
+def strict(completions: list[str], place: list[str]) -> list[float]:
+    return [float(place == one) for one, place in zip(completions, place, strict=True)]
+
+
+def test_a_script_calls_rewards_as_grpoctl_does(grpoctl: Grpoctl) -> None:
+    """With the arguments that they name, which TRL's own call does not do, and awaited where they are async."""
+    assert grpoctl("new", "own").code == 0
+    script = grpoctl("export", "own", "--to", "trl", "-p", "tiny").out
+    (given,) = [
+        node for node in ast.parse(script).body if isinstance(node, ast.FunctionDef) and node.name == "given"
+    ]  # fmt: skip
+    known = {"awaited": awaited, "strict": strict}
+    names: dict[str, Any] = {
+        "inspect": inspect,
+        "load": known.get,
+        "texts": list,
+        "EXAMPLES": ["asked"],
+        "prompt_of": lambda example: SimpleNamespace(text=example),
+    }
+    exec(compile(ast.Module([given], []), "script", "exec"), names)
+    told = {"prompts": ["?"], "completions": ["Rome"], "completion_ids": [[1]], "row": [0], "place": ["Rome"]}
+    reward = names["given"]("strict", "right_place")
+    assert (reward(**told), reward.__name__) == ([1.0], "right_place")
+    waiting = names["given"]("awaited", "brief")
+    assert inspect.iscoroutinefunction(waiting)  # by which TRL knows what to await
+    assert asyncio.run(waiting(**told)) == [4.0]
 
 
 @pytest.mark.slow

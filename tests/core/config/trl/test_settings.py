@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
 
 from core.config import RunSpec
 from core.config.run import check_fit
@@ -143,6 +144,23 @@ def test_what_was_not_understood_is_listed_and_the_rest_is_valid(given: dict[str
     imported = spec_of_trl("x", given)
     assert list(imported.misread) == [field]
     check_fit(RunSpec.model_validate(imported.tree))
+
+
+def test_a_misread_field_says_what_was_got_and_a_misspelt_one_what_is_near() -> None:
+    misread = spec_of_trl("x", {"num_generations": "eight", "per_device_train_batch_size": 6}).misread
+    assert "'eight'" in misread["num_generations"]
+    assert spec_of_trl("x", {"learning_rat": 1e-6}).misread["learning_rat"].endswith("did you mean learning_rate?")
+
+
+def test_modules_of_an_adapter_that_a_file_does_not_name_are_pefts() -> None:
+    """PEFT's own mapping for Llama, Qwen and Mistral; it is not known of which kind a model of the hub is."""
+    imported = spec_of_trl("x", {"use_peft": True})
+    for kind in ("llama", "qwen2", "qwen3", "mistral"):
+        mapped = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING[kind]
+        assert imported.tree["model"]["lora"]["target_modules"] == mapped
+    assert any(line.startswith("model.lora.target_modules") for line in imported.assumed)
+    told = spec_of_trl("x", {"use_peft": True, "lora_target_modules": ["o_proj"]})
+    assert not any(line.startswith("model.lora.target_modules") for line in told.assumed)
 
 
 def test_what_is_passed_on_and_what_stands_for_a_model() -> None:
