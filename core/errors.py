@@ -3,6 +3,7 @@
     GrpoError
     ├── UserError                    the user can mend it; nothing was started
     │   ├── SpecError                a spec, an override or a profile is wrong
+    │   │   └── MissingPackageError  it needs a package that is not installed here
     │   ├── NotFoundError            no such experiment, run, model or file
     │   │   ├── UnknownRunError      no run and no study of that name
     │   │   └── AmbiguousNameError   several runs or studies that it may mean
@@ -45,6 +46,10 @@ class SpecError(UserError):
         self.file = file
         self.line = line
         self.key = key
+
+
+class MissingPackageError(SpecError):
+    """A spec needs a package that is not installed on this machine; on another one it may be sound."""
 
 
 class NotFoundError(UserError):

@@ -10,7 +10,7 @@ from core.algorithms.names import OPTIMISERS
 from core.config import LmPolicyConfig, RunSpec
 from core.config.policy import BUILT_IN, ExternalPolicyConfig, PointerConfig, RestorationConfig
 from core.config.stage import StageBase
-from core.errors import RunError, SpecError
+from core.errors import MissingPackageError, RunError, SpecError
 from core.models.precision import has_bitsandbytes
 
 if TYPE_CHECKING:  # loads torch, which who only checks does without
@@ -61,9 +61,8 @@ def build(spec: RunSpec) -> tuple[Policy, Origin | None]:
             try:
                 from core.policies.restoration.policy import RestorationPolicy
             except ModuleNotFoundError as error:
-                raise SpecError(
-                    f"{error.name} is not installed: pip install 'grpoctl[images]'", key="policy.kind"
-                ) from error
+                what = f"{error.name} is not installed: pip install 'grpoctl[images]'"
+                raise MissingPackageError(what, key="policy.kind") from error
             return RestorationPolicy(settings, seed=spec.seed), None
         case ExternalPolicyConfig():
             raise SpecError("is external: only the command that trains it can run it", key="policy.kind")

@@ -27,8 +27,16 @@ _IDENTITY = frozenset({"name", "title", "question", "source", "revision", "profi
 # Guards act by stopping a run only, checkpoints not at all: where every run ended by itself neither made a difference.
 _INERT_UNLESS_STOPPED = ("guards.", "checkpoints.")
 _RULERS = ("task.", "evaluation.")
-# Settings of a task that leave it as it is: how many problems, and how they are asked.
-_NO_MEASURES = frozenset(f"task.{name}" for name in ("eval_prompts", "train_prompts", "prompt", "system", "shots"))
+# Keys that change what eval/* measures, and with it what a value is worth. What changes training only is not among
+# them: train_prompts leaves the held-out problems alone, and overlong penalties stay out of evaluations.
+_YARDSTICK = (
+    "task.name", "task.data_seed", "task.eval_prompts", "task.domains", "task.operator_cost", "task.digits",
+    "task.path", "task.score", "task.format_reward", "task.data", "task.eval_data", "task.rewards",
+    "task.shots", "task.pool", "task.world",
+    "task.pictures", "task.held_out", "task.patch", "task.degradations", "task.w_psnr", "task.w_ssim",
+    "evaluation.num_generations_eval", "evaluation.temperature",
+)  # fmt: skip
+_EXACTNESS = ("task.eval_prompts", "evaluation.num_generations_eval")  # of them: how well it is measured
 _HOW_OFTEN = "evaluation.eval_steps"  # the held-out draws are the same each time
 _SCHEDULE = frozenset({"start", "end", "steps"})
 # Findings of severity error after which a run's numbers are not those of the policy that was trained.
@@ -213,9 +221,14 @@ def _adaptive_starts(specs: Sequence[Leaves], changed: Changed) -> list[str]:
     ]
 
 
+def is_yardstick(key: str) -> bool:
+    """Whether a setting changes what eval/* measures, and with it what a value is worth."""
+    return key == "task" or any(key == known or key.startswith(f"{known}.") for known in _YARDSTICK)
+
+
 def measured_by(changed: Changed) -> list[str]:
-    """The settings that differ and that say what an evaluation measures: a task's problems and rewards."""
-    return [key for key in changed if key.startswith("task.") and key not in _NO_MEASURES]
+    """The settings that differ and that say what is measured: problems, rewards, how answers are drawn."""
+    return [key for key in changed if is_yardstick(key) and key not in _EXACTNESS]
 
 
 def _ruler(changed: Changed) -> list[str]:

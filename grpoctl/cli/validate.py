@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from core.config.run import check_fit
-from core.errors import UserError
+from core.errors import MissingPackageError, UserError
 from core.tasks.registry import check_task
 from grpoctl import console
 from grpoctl.cli import exits
@@ -46,7 +46,8 @@ def validate(
         if entry["error"] is None:
             console.print_text(verdict(entry))
         else:
-            console.print_error(str(entry["error"]))
+            said = str(entry["error"])
+            console.print_error(said if entry["name"] in said else f"{entry['name']}: {said}")
         if entry.get("rewards"):
             print_rewards(entry["name"], entry["rewards"])
     raise typer.Exit(exits.OK if ok else exits.USAGE)
@@ -78,6 +79,8 @@ def verdict(entry: Mapping[str, Any]) -> str:
     """The line of a sound spec: which file was checked, in which profiles, and what of its rewards is known."""
     kind, profiles = "sweep" if entry["kind"] == "sweep" else "spec", entry["profiles"]
     line = f"{entry['name']}: {kind} valid in profile{'' if len(profiles) == 1 else 's'} {', '.join(profiles)}"
+    if entry["not_tried"]:
+        line += f"; its task was not tried: {entry['not_tried']}"
     if entry.get("rewards"):
         return f"{line}; its rewards {'were tried and are sound' if entry['ok'] else 'fail'}"
     return f"{line}; its rewards were not run (--rewards)" if kind == "spec" and is_custom(entry["name"]) else line
@@ -95,16 +98,20 @@ def _check_named(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:
 def _check_experiment(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     revisions = revisions_of(Home.locate())
     profiles: tuple[str, ...] = ()
+    missing = ""
     try:
         profiles = load(name, overrides=overrides, revisions=revisions).profiles
         for profile in profiles:
             spec = load(name, profile=profile, overrides=overrides, revisions=revisions).spec
             check_fit(spec)
             check_map(spec)
-            check_task(spec)  # a task can refuse what a type cannot: more problems than there are
+            try:
+                check_task(spec)  # a task can refuse what a type cannot: more problems than there are
+            except MissingPackageError as error:  # which another machine may have
+                missing = error.message
     except UserError as error:
         return _entry("experiment", name, profiles, error)
-    return _entry("experiment", name, profiles)
+    return _entry("experiment", name, profiles, not_tried=missing)
 
 
 def _check_sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -119,6 +126,9 @@ def _check_sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     return _entry("sweep", name, profiles)
 
 
-def _entry(kind: str, name: str, profiles: Sequence[str], error: UserError | None = None) -> dict[str, Any]:
+def _entry(
+    kind: str, name: str, profiles: Sequence[str], error: UserError | None = None, *, not_tried: str = ""
+) -> dict[str, Any]:
     text = None if error is None else str(error)
-    return {"kind": kind, "name": name, "profiles": list(profiles), "ok": error is None, "error": text}
+    known = {"kind": kind, "name": name, "profiles": list(profiles), "ok": error is None, "error": text}
+    return {**known, "not_tried": not_tried or None}

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from core.config import RunSpec
 from core.config.run import check_fit
-from core.errors import SpecError
+from core.errors import MissingPackageError, SpecError
 from core.health.before.inert import inert_in_all
 from core.metrics import declared
 from core.tasks import registry
+from grpoctl.analysis.caveats import is_yardstick
 from grpoctl.config import canonical, plain
 from grpoctl.config.authored import Authored
 from grpoctl.config.layers import Keys, Layer
@@ -41,15 +43,6 @@ OTHERS = {  # what no trial may set, and what does instead
     "seed": "seeds", "budget": "budget", "expects": "the base experiment", "recorded": "the base experiment",
     "title": "the base experiment", "question": "the base experiment",
 }  # fmt: skip
-# Keys that change what eval/* measures, and with it what a value is worth. What changes training only is not among
-# them: train_prompts leaves the held-out problems alone, and overlong penalties stay out of evaluations.
-YARDSTICK = (
-    "task.name", "task.data_seed", "task.eval_prompts", "task.domains", "task.operator_cost", "task.digits",
-    "task.path", "task.score", "task.format_reward", "task.data", "task.eval_data", "task.rewards",
-    "task.shots", "task.pool", "task.world",
-    "task.pictures", "task.held_out", "task.patch", "task.degradations", "task.w_psnr", "task.w_ssim",
-    "evaluation.num_generations_eval", "evaluation.temperature",
-)  # fmt: skip
 LOOKING = "evaluation.eval_steps"  # how often is measured, which alone changes no run
 
 
@@ -187,14 +180,28 @@ def _check_point(candidates: Candidates, point: Params, where: str, at: Keys, la
         spec = candidates.spec(point)
         check_fit(spec)
         if (task := repr(spec.task)) not in candidates.tasks:
-            registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
             candidates.tasks.add(task)
+            with suppress(MissingPackageError):  # which another machine may have
+                registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
     except SpecError as error:
+        if (fault := _fault_of_settings(candidates)) is not None and fault.message == error.message:
+            raise _at_settings(fault, candidates.sweep, layer) from None
         what = error.message.partition(" (in the override ")[0]
         own = error.key is not None and error.key == (at[-1] if at[0] == "axes" else None)
         why = what if own or error.key is None else f"{error.key}: {what}"
         whole = f"no valid run{' ' if where else ''}{where}: {why} (profile {candidates.sweep.profile})"
         raise refused(whole, at, layer) from None
+
+
+def _fault_of_settings(candidates: Candidates) -> SpecError | None:
+    """Why the base makes no valid run with the sweep's settings alone; None where it does, or rungs have their own."""
+    if candidates.sweep.ladder:
+        return None
+    try:
+        check_fit(candidates.reference({}))
+    except SpecError as error:
+        return error
+    return None
 
 
 def _at_settings(error: SpecError, sweep: SweepSpec, layer: Layer) -> SpecError:
@@ -241,7 +248,7 @@ def incomparable(sweep: SweepSpec, key: str) -> str | None:
     metric = declared(sweep.metric)
     if metric is None or metric.kind != "eval":
         return None
-    if any(key == known or key.startswith(f"{known}.") for known in YARDSTICK) or key == "task":
+    if is_yardstick(key):
         return f"changes what {sweep.metric} measures: its values could not be compared"
     return f"changes how often {sweep.metric} is measured, not the run" if key == LOOKING else None
 

@@ -31,7 +31,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import SpecError, in_words
+from core.errors import MissingPackageError, SpecError, in_words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -166,12 +166,13 @@ def picture_files(folder: Path) -> tuple[list[Path], int]:
 
 
 def need(*packages: str) -> dict[str, Path]:
-    """The folders of Pillow and other packages, none of them imported. Raises SpecError where one is not installed."""
+    """The folders of Pillow and other packages, none of them imported. Raises MissingPackageError."""
     folders = {}
     for package in ("PIL", *packages):
         spec = find_spec(package)
         if spec is None or spec.origin is None:
-            raise SpecError(f"{_PACKAGES[package]} is not installed: pip install 'grpoctl[images]'", key="task.name")
+            what = f"{_PACKAGES[package]} is not installed: pip install 'grpoctl[images]'"
+            raise MissingPackageError(what, key="task.name")
         folders[package] = Path(spec.origin).parent
     return folders
 
