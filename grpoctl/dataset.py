@@ -301,6 +301,13 @@ def sampling_findings(sampling: Mapping[str, Any]) -> list[Finding]:
     elif not sampling["positive"]["share"]:
         text = "no sampled completion is positive: GRPO has nothing to reinforce; begin with a supervised stage"
         warnings.append(_warning("nothing-positive", text))
+    elif sampling["all_positive"]["share"] == 1.0 and sampling["dead"] <= ENOUGH:
+        text = (
+            f"every sampled completion earns more than {sampling['positive_above']:g}, though rewards differ in "
+            f"{100 * (1 - sampling['dead']):.0f}% of the groups: the pass rate counts a part that all of them earn; "
+            "give right answers alone more than task.valid_above, or read the parts"
+        )
+        warnings.append(Finding(id="all-positive", severity="info", summary=text))
     elif sampling["all_positive"]["share"] == 1.0:
         text = "every sampled completion is positive: the problems are too easy, or the reward does not distinguish "
         text += "answers"

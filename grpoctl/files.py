@@ -232,8 +232,14 @@ def storage_errors(verb: str, path: Path) -> Iterator[None]:
         if error.errno in _FULL:
             advice = "; free some space, then continue with --resume"
         elif error.errno in _CLOSED:
-            advice = "; make it accessible, or set GRPOCTL_HOME to a folder that is"
+            advice = "; make it accessible" + (", or set GRPOCTL_HOME to a folder that is" if _is_of_home(path) else "")
         raise StorageError(f"cannot {verb} {path}: {error.strerror or error}{advice}") from error
+
+
+def _is_of_home(path: Path) -> bool:
+    """Whether a path is where runs and studies are kept, which GRPOCTL_HOME decides, and no place of the user's."""
+    home = os.environ.get("GRPOCTL_HOME")
+    return ".grpoctl" in path.absolute().parts or bool(home and path.absolute().is_relative_to(Path(home).absolute()))
 
 
 def remove(path: Path) -> None:

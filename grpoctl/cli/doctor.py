@@ -99,6 +99,8 @@ def _cuda_paths(devices: Sequence[CudaDevice]) -> list[dict[str, Any]]:
 
 def _home(home: Home) -> dict[str, Any]:
     place = _nearest(home)
+    if place != home.path and not place.is_dir():
+        return _check("home", False, f"{home.path} ({place} is no folder; set GRPOCTL_HOME to another)")
     writable = os.access(place, os.W_OK)
     try:
         state = f"{len(home.runs())} runs" if home.path.exists() else "not there yet, made by the first run"

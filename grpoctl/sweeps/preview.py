@@ -24,6 +24,7 @@ from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.validation import LOOKING, PointRun, incomparable, point_runs
 from grpoctl.wording import plural
 
+_MORE = 1.1  # times its budget that a run may draw, for whole steps, before it is told
 FEW = 4  # evaluations after the start: with fewer a curve says little, and a pruner hardly acts
 
 
@@ -155,6 +156,8 @@ def _budget_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> Iterator[str]:
     """Batches that differ, and evaluations too few to see a curve."""
     if sweep.budget.completions is None and sweep.budget.tokens is None:
         yield "no budget: a run lasts as long as its stages, whatever that costs"
+    if (over := next(filter(None, (_over_budget(run.spec) for run in runs)), None)) is not None:
+        yield over
     rows = {name: {run.spec.stages[name].rows_per_step for run in runs if name in run.spec.stages}
             for name in runs[0].spec.stages}  # fmt: skip
     for name, sizes in rows.items():
@@ -167,6 +170,18 @@ def _budget_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> Iterator[str]:
         yield f"a trial is measured {reports} times before its end: too few to prune by; lower {LOOKING}"
     elif looks == 1 and (metric := declared(sweep.metric)) is not None and metric.kind == "eval":
         yield f"{LOOKING} is no shorter than a run: only its start and its end are measured"
+
+
+def _over_budget(spec: RunSpec) -> str | None:
+    """That a run draws more than its budget, by more than a tenth: whole steps are made."""
+    drawing = {name: stage.rows_per_step for name, stage in spec.stages.items() if stage.rows_per_step}
+    if spec.budget is None or spec.budget.unit != "completions" or len(drawing) != 1:
+        return None
+    (rows,), amount = drawing.values(), spec.budget.amount
+    drawn = math.ceil(amount / rows) * rows
+    if drawn <= _MORE * amount:
+        return None
+    return f"{amount} completions are no whole number of steps of {rows}: a run draws {drawn}"
 
 
 def _evaluations(spec: RunSpec) -> int:

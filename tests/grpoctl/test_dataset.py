@@ -75,6 +75,7 @@ def seen(**changes: Any) -> dict[str, Any]:
         "reward": {"mean": 0.5},
         "positive": {"share": 0.9},
         "all_positive": {"share": 0.1},
+        "positive_above": 0.0,
         "stages_before": [],
         **changes,
     }
@@ -87,9 +88,19 @@ def seen(**changes: Any) -> dict[str, Any]:
         ({"positive": {"share": 0.0}, "dead": 1.0}, ["nothing-positive"]),
         ({"positive": {"share": 0.0}, "dead": 1.0, "stages_before": ["supervised"]}, ["nothing-positive-yet"]),
         ({"positive": {"share": 1.0}, "all_positive": {"share": 1.0}, "dead": 1.0}, ["all-positive"]),
+        ({"positive": {"share": 1.0}, "all_positive": {"share": 1.0}}, ["all-positive"]),
         ({"dead": 0.75}, ["dead-groups"]),
         ({"missing": 0.25, "truncated": 0.75}, ["missing-rewards", "truncated"]),
     ],
 )
 def test_findings(changes: dict[str, Any], ids: list[str]) -> None:
     assert [one.id for one in sampling_findings(seen(**changes))] == ids
+
+
+def test_problems_are_too_easy_only_where_rewards_do_not_differ() -> None:
+    """A part that every completion earns makes each of them positive: it says nothing of right answers."""
+    all_of_them = {"positive": {"share": 1.0}, "all_positive": {"share": 1.0}}
+    (hidden,) = sampling_findings(seen(**all_of_them, dead=0.1))
+    (easy,) = sampling_findings(seen(**all_of_them, dead=0.9))
+    assert (hidden.severity, "differ in 90% of the groups" in hidden.summary) == ("info", True)
+    assert (easy.severity, "too easy" in easy.summary) == ("warning", True)

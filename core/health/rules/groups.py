@@ -177,7 +177,7 @@ def dead_groups(case: Case) -> Sequence[Finding]:
     Confounder: chance. 15 points more than chance and p < 0.001 are asked for before prompts are said to differ. A
     policy that has become sure (entropy of the last third under a tenth of what the first five steps had) is named
     before prompts and group size. A value function in another trainer's log: advantages are by it, and equal rewards
-    have some: silent.
+    have some: silent. So it is where most completions have no reward: `missing-rewards` says that.
 
     Do: where chance makes most of the dead groups, the smallest group size at which half of the groups teach; where
     prompts differ, the prompts or the reward, by the kind of dead groups that prevails. Dynamic sampling is not
@@ -190,6 +190,8 @@ def dead_groups(case: Case) -> Sequence[Finding]:
     """
     if not case.stages and case.settings.baseline == "none":
         return ()
+    if _without_rewards(case.stage_rows):
+        return ()  # which missing-rewards says
     rows = [row for row in case.stage_rows if row.get("groups/dead") is not None]
     groups = groups_of(_of_stage(case))
     shares = [float(row["groups/dead"] or 0.0) for row in rows]
@@ -236,6 +238,12 @@ def dead_groups(case: Case) -> Sequence[Finding]:
             confidence="strong" if comparison is not None else "moderate" if steps >= FEWEST and not few else "weak",
         ),
     )
+
+
+def _without_rewards(rows: Sequence[Row]) -> bool:
+    """Whether most completions of a run had no reward at all: groups without any are not equal, but empty."""
+    missing = values_of(rows, "reward/missing")
+    return bool(missing) and fmean(missing) > MANY
 
 
 _SOLVED = ": nearly all rewards are the best there is, so the prompts are solved"

@@ -370,9 +370,10 @@ def _enough(split: Split, there: int, spec: CustomTaskSpec, pool: _Pool) -> None
         why = f"{there} problems can be held out of {rows} rows with {different} different prompts"
         shrink = f"task.eval_prompts to {there}" if there else "task.eval_prompts"
     where = spec.eval_data if split == "eval" and spec.eval_data is not None else spec.data
-    raise SpecError(
-        f"got {size}, but {why}; lower {shrink}, or give more data", file=file_of(where), key=f"task.{split}_prompts"
-    )
+    advice = f"lower {shrink}, or give more data"
+    if different < 2 and spec.eval_data is None:  # whatever is held out, nothing is left
+        advice = "give two different prompts at least, or task.eval_data"
+    raise SpecError(f"got {size}, but {why}; {advice}", file=file_of(where), key=f"task.{split}_prompts")
 
 
 def _examples(prompts: Prompts, rows: Sequence[Row], split: Split) -> tuple[Example, ...]:

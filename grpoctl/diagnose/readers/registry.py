@@ -53,6 +53,7 @@ _OTHER_PARTS = frozenset({
     "margins", "accuracies",
 })  # fmt: skip
 _LONGEST = 255  # characters of a name
+_BESIDE = "the folder has other logs, which are not read with it: {}; give one by its name to read it"
 _YOUNG = 50_000  # objects between two searches for cycles; 700 by default
 
 # The most specific first: the first that knows a source reads it. A table or a log may be anybody's, so readers that
@@ -83,7 +84,10 @@ def open_source(source: Source) -> Reading:
     with _as_file(source) as named:
         place = _only_log(named)
         with _seldom_collecting():
-            reading = _reader_of(place).read(place)
+            reader = _reader_of(place)
+            reading = reader.read(place)
+        if reader is trainer_state.READER and (others := _logs_beside(place)):
+            reading = replace(reading, notes=(*reading.notes, _BESIDE.format(others)))
     if place.path is not None and not place.path.exists():  # it was a stream, and its file is gone
         reading = _renamed(reading, str(place.path), _called(source))
     return _completed(reading, settings)
@@ -222,6 +226,19 @@ def _only_log(source: Source) -> Source:
     names = ", ".join(harmless(" ".join(Path(one.name).name.split())) for one in logs[:_NAMED])
     more = " and more" if len(logs) > _NAMED or len(files) > len(inside) else ""
     raise NotFoundError(f"{source.name} is a folder with several logs; name one of them: {names}{more}")
+
+
+def _logs_beside(source: Source) -> str:
+    """The names of a trainer's folder's other logs, which its state goes before; "" for a file, and where none is."""
+    folder = source.path
+    if folder is None or not folder.is_dir():
+        return ""
+    with storage_errors("read", folder):
+        files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _OF_LOGS and path.is_file())
+    others = [path for path in files if path.name != trainer_state.FILE and not _OF_A_MODEL.search(path.name)]
+    inside = [replace(source, name=str(path), path=path, glance=True) for path in others[:_MOST_FILES]]
+    logs = [harmless(" ".join(Path(one.name).name.split())) for one in inside if _is_log(one)]
+    return ", ".join(logs[:_NAMED]) + (" and more" if len(logs) > _NAMED else "")
 
 
 def _is_log(source: Source) -> bool:

@@ -23,6 +23,9 @@ def test_doctor_says_what_is_wrong_and_goes_on(home: Home, tmp_path: Path, monke
     assert "Not a directory" in checks["home"]["detail"]
     assert checks["python"]["ok"]
     assert "model cache" in checks
+    monkeypatch.setenv("GRPOCTL_HOME", str(file / "below"))
+    below = next(check for check in examination() if check["name"] == "home")
+    assert (below["ok"], f"{file} is no folder" in below["detail"]) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,7 @@ def test_the_number_of_training_prompts_leaves_the_held_out_problems_alone() -> 
             "kl_estimator does nothing at 50 % of its points (beta is 0",
         ),
         ("axes: {prompts_per_step: [1, 2]}", "a step of grpo has 8, 16 completions"),
+        (f"{QUIET}\nbudget: {{completions: 10}}", "10 completions are no whole number of steps of"),
         ("axes: {num_generations: [8, 16], scale_rewards: [group, batch]}", "one prompt (K = 16)"),
         ("axes: {guards.min_valid: [0.05, 0.1]}", "decides which runs count as collapsed"),
         # 96 steps, evaluated at 96 only: three runs, of which the last one's end saves nothing

@@ -486,6 +486,15 @@ def test_rows_of_which_only_equal_rewards_are_known_tell_nothing_of_the_others()
     assert dead_groups(Case(rows=[{**row, "groups/dead": 1.0} for row in rows]))
 
 
+def test_groups_without_any_reward_are_not_called_equal() -> None:
+    rows = [{"step": n, "groups/dead": 1.0, "reward/mean": None, "reward/missing": 1.0} for n in range(1, 31)]
+    told = {finding.id for finding in examine(Case(rows=rows))}
+    assert "missing-rewards" in told
+    assert "dead-groups" not in told
+    some = [{**row, "reward/missing": 0.1, "reward/mean": 0.25 * (at % 3)} for at, row in enumerate(rows)]
+    assert "dead-groups" in {finding.id for finding in examine(Case(rows=some))}
+
+
 def test_dead_groups_of_solved_prompts_waste_nothing() -> None:
     row: Row = {"groups/dead": 0.9, "reward/mean": 0.99}
     (finding,) = dead_groups(Case(rows=[{**row, "step": i} for i in range(1, 21)]))

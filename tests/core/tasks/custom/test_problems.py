@@ -83,6 +83,7 @@ def test_test_problems_are_neither_trained_on_nor_evaluated(spec: Spec) -> None:
          "task.eval_prompts: got 3, but 2 problems can be held out of 3 rows with 2 different prompts; lower "
          "task.eval_prompts to 2, or give more data"),
         (lines("a"), {}, "but 0 of the data's 1 rows are left to train on"),
+        (lines("a"), {}, "give two different prompts at least, or task.eval_data"),
     ],
 )  # fmt: skip
 def test_too_few_rows_are_refused_with_the_numbers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import gzip
 import io
+import json
 import os
 import subprocess
 import sys
@@ -71,6 +72,16 @@ def test_a_folder_stands_for_the_one_log_in_it(tmp_path: Path) -> None:
     (tmp_path / "more.log").write_text(LINES)
     with pytest.raises(NotFoundError, match=r"several logs; name one of them: more\.log, train\.log$"):
         open_source(asked(tmp_path))
+
+
+def test_a_trainers_folder_says_which_logs_are_not_read_with_its_state(tmp_path: Path) -> None:
+    state = {"log_history": [{"step": 1, "reward": 0.5, "loss": 0.1}], "global_step": 1}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    assert not any("other logs" in note for note in open_source(asked(tmp_path)).notes)
+    (tmp_path / "train.log").write_text(LINES)
+    (tmp_path / "all_results.json").write_text('{"train_loss": 0.5}')
+    notes = open_source(asked(tmp_path)).notes
+    assert any("not read with it: train.log;" in note for note in notes)
 
 
 @pytest.mark.parametrize("files", [0, 1])
