@@ -56,6 +56,8 @@ def rows_of(text: str, folder: Path) -> list[Row]:
         ("Qwen2.5-3B", [None]),
         ("3 of 7 fail", [None]),
         ("1% → 3%", [0.01, 0.03]),
+        ("**37.5% = 150/400**", [0.375]),
+        ("0.5 = 0.7", [None]),
         ("192（耗满 200 上限）", [192.0]),
         ("—", [None]),
         ("yes", [None]),
@@ -406,6 +408,51 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
     "another run beside it": (
         "| Step | reward | Step | reward |\n|---|---|---|---|\n| 10 | 0.1 | 10 | 0.3 |\n| 20 | 0.2 | 20 | 0.4 |\n",
         [{"step": 10, "reward/mean": 0.3}, {"step": 20, "reward/mean": 0.4}],
+    ),
+    "models before and after training": (
+        "| Metric | Baseline | Trained | Δ |\n|---|---|---|---|\n| Mean Reward | 0.38 | 0.41 | **+0.03** |\n"
+        "| Detection Score | 0.19 | 0.29 | +10 pp |\n",
+        [
+            {"step": 1, "eval/reward": 0.38, "eval/slices/detection_score": 0.19},
+            {"step": 2, "eval/reward": 0.41, "eval/slices/detection_score": 0.29},
+        ],
+    ),
+    "steps behind a model before training": (
+        "| | reward | length |\n|---|---|---|\n| before training | 0.1 | 20 |\n| step 10 | 0.2 | 30 |\n",
+        [
+            {"step": 1, "reward/mean": 0.1, "completions/length": 20},
+            {"step": 10, "reward/mean": 0.2, "completions/length": 30},
+        ],
+    ),
+    "stages beside steps, and a total": (
+        "| window | mean reward |\n|---|---|\n| first 25 rounds | 0.3 |\n| rounds 100–150 | 0.2 |\n"
+        "| **last 25 rounds** | **0.4** |\n| overall | 0.3 |\n",
+        [{"step": 1, "reward/mean": 0.3}, {"step": 2, "reward/mean": 0.2}, {"step": 3, "reward/mean": 0.4}],
+    ),
+    "a stage beside its step": (
+        "| 阶段 | Step | Reward |\n|---|---|---|\n| 初期 | 0 | 0.7 |\n| 中期 | 164 | 0.9 |\n| 末期 | 500 | 1.2 |\n",
+        [{"step": 1, "reward/mean": 0.7}, {"step": 164, "reward/mean": 0.9}, {"step": 500, "reward/mean": 1.2}],
+    ),
+    "the last of the whole": (
+        "| Directory | Global Step | Last Loss | Last Reward | Last KL |\n|---|---|---|---|---|\n"
+        "| `out_2` | 30/30 | 0.02 | 0.5 | 0.8 |\n",
+        [{"step": 1, "loss": 0.02, "reward/mean": 0.5, "kl": 0.8}],
+    ),
+    "rows of whatever, by two metrics": (
+        "| cell | lr | reward | entropy f→l |\n|---|---|---|---|\n| long / lr1e6 | 1e-6 | 0.7 | 0.4→0.2 |\n",
+        [
+            {"step": 1, "learning_rate": 1e-6, "reward/mean": 0.7, "entropy": 0.4},
+            {"step": 2, "learning_rate": 1e-6, "reward/mean": 0.7, "entropy": 0.2},
+        ],
+    ),
+    "settings and results": (
+        "| Parameter | Value |\n|---|---|\n| KL penalty (β) | 0.04 |\n| Learning rate | 5e-6 |\n\n"
+        "| Metric | Start | End |\n|---|---|---|\n| reward | 0.1 | 0.4 |\n",
+        [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.4}],
+    ),
+    "a column of changes": (
+        "| 指标 | GRPO | 相较 Vanilla |\n|---|---|---|\n| reward | 0.25 | **+42%** |\n| entropy | 1.5 | +50% |\n",
+        [{"step": 1, "reward/mean": 0.25, "entropy": 1.5}],
     ),
     "the first and the last token": (
         "| Metric | Value |\n|---|---|\n| First token entropy | 2.5 |\n| Last token entropy | 0.1 |\n"

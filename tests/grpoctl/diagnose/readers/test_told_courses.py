@@ -1,0 +1,93 @@
+"""Courses that sentences and lists tell: values at their steps, ends with arrows, lists along the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.errors import GrpoError
+from grpoctl.diagnose.readers.base import Source
+from grpoctl.diagnose.readers.registry import open_source
+
+Row = dict[str, float]
+VAL = "eval/reward"
+
+
+def rows_of(text: str, folder: Path, name: str = "report.md") -> list[Row]:
+    file = folder / name
+    file.write_text(text)
+    rows = open_source(Source(name=str(file), path=file)).case.rows
+    return [
+        {metric: value for metric, value in row.items() if value is not None and metric != "update"} for row in rows
+    ]
+
+
+COURSES = {
+    "a step before each value": (
+        "- val curve: step 0=0.5, step 25=0.6 (peak), step 50=0.4\n",
+        [{"step": 0, VAL: 0.5}, {"step": 25, VAL: 0.6}, {"step": 50, VAL: 0.4}],
+    ),
+    "steps in lines below a title": (
+        "## Reward per trainer step (train/reward/mean)\n\n1: 0.9   2: 0.6   3: 0.7\n4: 0.5   5: 0.4\n",
+        [{"step": step, "reward/mean": value} for step, value in enumerate((0.9, 0.6, 0.7, 0.5, 0.4), 1)],
+    ),
+    "a step in each line below a title": (
+        "### KL by step\n\nStep 10: 0.1  early\nStep 20: 0.2\nStep 30: 0.4\nStep 40: 0.5\nStep 50: 0.6\nStep 60: 0.9\n",
+        [{"step": 10 * at, "kl": value} for at, value in enumerate((0.1, 0.2, 0.4, 0.5, 0.6, 0.9), 1)],
+    ),
+    "from one step to another": (
+        "The run has a validation reward trend from `0.7` at step 0 to `0.8` at step 50 (one seed).\n",
+        [{"step": 0, VAL: 0.7}, {"step": 50, VAL: 0.8}],
+    ),
+    "ends in bold": (
+        "- **Mean reward:** 0.1 → **0.4** (+0.3)\n- **KL:** `0.01` → `0.5`\n",
+        [{"step": 1, "reward/mean": 0.1, "kl": 0.01}, {"step": 2, "reward/mean": 0.4, "kl": 0.5}],
+    ),
+    "an accuracy alone is an evaluation's": (
+        "Trained with GRPO for 180 steps:\n\n- **Overall accuracy:** 60% → 70% (**+10 pp**)\n",
+        [{"step": 1, "eval/slices/accuracy": 0.6, VAL: 0.6}, {"step": 2, "eval/slices/accuracy": 0.7, VAL: 0.7}],
+    ),
+    "decimal commas": (
+        "Reward de entrenamiento por paso (3 pasos): 0,30; 0,32; 0,36.\n",
+        [{"step": 1, "reward/mean": 0.3}, {"step": 2, "reward/mean": 0.32}, {"step": 3, "reward/mean": 0.36}],
+    ),
+    "a list of rewards and a table of evaluations": (
+        "| Step | eval reward |\n|---|---|\n| 0 | 0.5 |\n| 2 | 0.7 |\n\nReward by step (3 steps): 0.1, 0.2, 0.3\n",
+        [
+            {"step": 0, VAL: 0.5},
+            {"step": 1, "reward/mean": 0.1},
+            {"step": 2, "reward/mean": 0.2, VAL: 0.7},
+            {"step": 3, "reward/mean": 0.3},
+        ],
+    ),
+    "one value in bold": (
+        "- **Mean reward:** 0.45\n- **KL:** 0.02\n- **Entropy:** 0.3\n",
+        [{"step": 1, "reward/mean": 0.45, "kl": 0.02, "entropy": 0.3}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_a_course(name: str, tmp_path: Path) -> None:
+    text, expected = COURSES[name]
+    assert rows_of(text, tmp_path) == [pytest.approx(row) for row in expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Rewards\n\n1: parse the answer\n2: compare it\n",
+        "## Schedule\n\n9: 30 talk\n10: 15 break\n",
+        "val split: step 1 of 3\n",
+        "The range is from 0 at step 0 to 1 at step 5 for everybody.\n",
+    ],
+)
+def test_no_course(text: str, tmp_path: Path) -> None:
+    with pytest.raises(GrpoError):
+        rows_of(text, tmp_path)
+
+
+def test_numbered_lines_of_a_log_are_no_course_below_a_title(tmp_path: Path) -> None:
+    with pytest.raises(GrpoError):
+        rows_of("Reward per step\n\n1: 0.9   2: 0.6   3: 0.7\n", tmp_path, "train.log")
