@@ -92,7 +92,7 @@ def with_title(
 def _metric_in(title: str, is_known: Callable[[str], bool]) -> str | None:
     """The metric that a title names and says no more than: `### Validation accuracy by step`, `Val`."""
     name = name_in(_MARKS.sub("", title.strip()))
-    bare = _ALONG.sub("", name)
+    bare = _ALONG.sub("", _ALONG.sub("", name))  # trajectory (200 problems)
     if bare.lower() in HELD_OUT:
         return f"{bare} reward"
-    return next((one for one in (name, bare) if is_known(one)), None)
+    return next((one for one in (bare, name) if is_known(one)), None)

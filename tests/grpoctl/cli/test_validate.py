@@ -33,8 +33,9 @@ def test_a_fault_is_told_with_the_name_of_its_spec(grpoctl: Grpoctl, tmp_path: P
 
 def test_a_setting_of_a_sweep_that_makes_no_run_is_blamed_and_no_axis(grpoctl: Grpoctl, tmp_path: Path) -> None:
     (tmp_path / "sweeps").mkdir()
-    text = "name: s\ntitle: t\nquestion: q\nexperiment: p31\nsettings:\n  stages.grpo.max_steps: null\n"
+    text = "name: s\ntitle: t\nquestion: q\nexperiment: p31\nbudget: {completions: 64}\n"
+    text += "settings:\n  task.eval_prompts: 0\n"
     (tmp_path / "sweeps" / "s.yaml").write_text(f"{text}axes:\n  num_generations: [2, 4]\n")
     said = grpoctl("validate", "s")
     assert said.code == 2
-    assert "line 6: settings.stages.grpo.max_steps: got null" in said.err
+    assert "settings.task.eval_prompts: got 0" in said.err

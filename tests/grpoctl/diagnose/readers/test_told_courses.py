@@ -37,12 +37,19 @@ COURSES = {
         [{"step": 10 * at, "kl": value} for at, value in enumerate((0.1, 0.2, 0.4, 0.5, 0.6, 0.9), 1)],
     ),
     "from one step to another": (
-        "The run has a validation reward trend from `0.7` at step 0 to `0.8` at step 50 (one seed).\n",
+        "It reports a single-seed validation reward from `0.7` at step 0 to `0.8` at step 50 (one seed).\n",
         [{"step": 0, VAL: 0.7}, {"step": 50, VAL: 0.8}],
     ),
     "ends in bold": (
         "- **Mean reward:** 0.1 → **0.4** (+0.3)\n- **KL:** `0.01` → `0.5`\n",
         [{"step": 1, "reward/mean": 0.1, "kl": 0.01}, {"step": 2, "reward/mean": 0.4, "kl": 0.5}],
+    ),
+    "an accuracy beside a reward is its part": (
+        "- **Mean reward:** 0.1 → 0.4\n- **Accuracy:** 0.5 → 0.6\n",
+        [
+            {"step": 1, "reward/mean": 0.1, "rewards/accuracy": 0.5},
+            {"step": 2, "reward/mean": 0.4, "rewards/accuracy": 0.6},
+        ],
     ),
     "an accuracy alone is an evaluation's": (
         "Trained with GRPO for 180 steps:\n\n- **Overall accuracy:** 60% → 70% (**+10 pp**)\n",
@@ -79,6 +86,8 @@ def test_a_course(name: str, tmp_path: Path) -> None:
     [
         "## Rewards\n\n1: parse the answer\n2: compare it\n",
         "## Schedule\n\n9: 30 talk\n10: 15 break\n",
+        "## Reward per step\n\n3: 0.5 is what we want\n",
+        "## Reward per step\n\nsections 1: 0.5, 2: 0.7\n",
         "val split: step 1 of 3\n",
         "The range is from 0 at step 0 to 1 at step 5 for everybody.\n",
     ],
@@ -91,3 +100,10 @@ def test_no_course(text: str, tmp_path: Path) -> None:
 def test_numbered_lines_of_a_log_are_no_course_below_a_title(tmp_path: Path) -> None:
     with pytest.raises(GrpoError):
         rows_of("Reward per step\n\n1: 0.9   2: 0.6   3: 0.7\n", tmp_path, "train.log")
+
+
+def test_a_step_that_is_cited_above_the_rows_is_none_of_its_own(tmp_path: Path) -> None:
+    text = "**Step:** 3\n\nkl=0.3 is 4.9 robust-z away\n\n" + "".join(
+        f"step={n} | reward_mean=0.{n} | kl=0.{n}\n" for n in (1, 2, 3)
+    )
+    assert [row["step"] for row in rows_of(text, tmp_path)] == [1, 2, 3]

@@ -50,7 +50,15 @@ def test_a_column_for_each_run(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("title", ["Val", "### Validation accuracy by step", "**Eval reward** over training:"])
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Val",
+        "### Validation accuracy by step",
+        "Val accuracy trajectory (200 problems)",
+        "**Eval reward** over training:",
+    ],
+)
 def test_a_metric_in_the_title(title: str, tmp_path: Path) -> None:
     assert runs_of(TITLED.format(title), tmp_path) == {
         "Base GRPO": [{"step": 0, "eval/reward": 0.2}, {"step": 50, "eval/reward": 0.4}],
@@ -66,5 +74,6 @@ def test_a_title_that_names_no_metric(title: str, tmp_path: Path) -> None:
 
 def test_a_table_of_single_metrics_is_not_long(tmp_path: Path) -> None:
     """The same metric of the same step twice: something else tells the rows apart."""
+    rows = "".join(f"| {step} | reward | 0.{at} |\n" for step in (1, 2) for at in (1, 2))
     with pytest.raises(GrpoError):
-        runs_of("| step | metric | value |\n|---|---|---|\n| 1 | reward | 0.1 |\n| 1 | reward | 0.2 |\n", tmp_path)
+        runs_of(f"| step | metric | value |\n|---|---|---|\n{rows}", tmp_path)

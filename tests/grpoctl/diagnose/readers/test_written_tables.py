@@ -430,7 +430,7 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         [{"step": 1, "reward/mean": 0.3}, {"step": 2, "reward/mean": 0.2}, {"step": 3, "reward/mean": 0.4}],
     ),
     "a stage beside its step": (
-        "| 阶段 | Step | Reward |\n|---|---|---|\n| 初期 | 0 | 0.7 |\n| 中期 | 164 | 0.9 |\n| 末期 | 500 | 1.2 |\n",
+        "| Stage | Step | Reward |\n|---|---|---|\n| early | 0 | 0.7 |\n| mid | 164 | 0.9 |\n| late | 500 | 1.2 |\n",
         [{"step": 1, "reward/mean": 0.7}, {"step": 164, "reward/mean": 0.9}, {"step": 500, "reward/mean": 1.2}],
     ),
     "the last of the whole": (
@@ -438,7 +438,7 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "| `out_2` | 30/30 | 0.02 | 0.5 | 0.8 |\n",
         [{"step": 1, "loss": 0.02, "reward/mean": 0.5, "kl": 0.8}],
     ),
-    "rows of whatever, by two metrics": (
+    "ends in a cell below a name that says so": (
         "| cell | lr | reward | entropy f→l |\n|---|---|---|---|\n| long / lr1e6 | 1e-6 | 0.7 | 0.4→0.2 |\n",
         [
             {"step": 1, "learning_rate": 1e-6, "reward/mean": 0.7, "entropy": 0.4},
@@ -446,12 +446,12 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         ],
     ),
     "settings and results": (
-        "| Parameter | Value |\n|---|---|\n| KL penalty (β) | 0.04 |\n| Learning rate | 5e-6 |\n\n"
+        "| Parameter | Value |\n|---|---|\n| KL penalty (β) | 0.04 |\n| Response length | 512 |\n\n"
         "| Metric | Start | End |\n|---|---|---|\n| reward | 0.1 | 0.4 |\n",
         [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.4}],
     ),
     "a column of changes": (
-        "| 指标 | GRPO | 相较 Vanilla |\n|---|---|---|\n| reward | 0.25 | **+42%** |\n| entropy | 1.5 | +50% |\n",
+        "| 指标 | GRPO | vs Vanilla |\n|---|---|---|\n| reward | 0.25 | **+42%** |\n| entropy | 1.5 | +50% |\n",
         [{"step": 1, "reward/mean": 0.25, "entropy": 1.5}],
     ),
     "the first and the last token": (
@@ -890,6 +890,15 @@ RUNS = {  # a table with a row or a column for each run -> what each run is call
             "v1": [{"reward/mean": 0.6}, {"reward/mean": 0.1}],
             "v2": [{"reward/mean": 0.5, "kl": 0.1}, {"reward/mean": 0.7, "kl": 0.2}],
         },
+    ),
+    "a column of changes": (
+        "| Metric | ours | theirs | vs ours |\n|---|---|---|---|\n| reward | 0.2 | 0.3 | +50% |\n"
+        "| entropy | 1.0 | 0.5 | -50% |\n",
+        {"ours": [{"reward/mean": 0.2, "entropy": 1.0}], "theirs": [{"reward/mean": 0.3, "entropy": 0.5}]},
+    ),
+    "rows of whatever, by two metrics": (
+        "| cell | reward | entropy |\n|---|---|---|\n| lr1e6 | 0.7 | 0.4 |\n| lr3e7 | 0.2 | 0.5 |\n",
+        {"lr1e6": [{"reward/mean": 0.7, "entropy": 0.4}], "lr3e7": [{"reward/mean": 0.2, "entropy": 0.5}]},
     ),
     "lists in sections": (
         "## v1\n\n- Step 10: reward `0.6`, KL `0.01`\n- Step 20: reward `0.1`, KL `0.5`\n\n"
