@@ -60,7 +60,9 @@ _AN_END = re.compile(  # initial reward; reward, early; reward (final)
     r"|(?P<before>.+?)(?:,\s*|\s*[(\[]\s*)(?:at\s)?(?P<last>initial|start|baseline|early|first|final|end|later?|last)[)\]]?",
     re.IGNORECASE,
 )
-_OF_THE_LAST = re.compile(r"\A(?:last|latest|ending)[ _]", re.IGNORECASE)
+_COUNTS = re.compile(r"\W*\d")  # a label that says how much of something, or when
+_OF_THE_LAST = re.compile(r"\A(?:last|latest)[ _]", re.IGNORECASE)
+_OF_THE_FIRST = re.compile(r"\A(?:first|start|starting|initial|early|baseline|base)[ _]", re.IGNORECASE)
 _OF_ENDS = re.compile(  # of a cell with an arrow
     r"\s*[(\[]?\b(?:f|first|start|initial|init|early|before)\s?(?:→|->)\s?(?:l|last|end|final|late|after)\b[)\]]?\s*\Z",
     re.IGNORECASE,
@@ -226,7 +228,8 @@ class WrittenTable:
         else:
             outcomes = _OUTCOMES.intersection(name_of(header[place]) or "" for place in known if place != column)
             full = in_full(over, labels)
-            runs = runs_of(over, full, courses=courses, has_ends=has_ends, by_metrics=len(outcomes) > 1)
+            by_metrics = len(outcomes) > 1 and not numbers_rows(over) and not any(map(_COUNTS.match, labels))
+            runs = runs_of(over, full, courses=courses, has_ends=has_ends, by_metrics=by_metrics)
         if (run := runs.called(asked)) is None:
             return Course(unknown=header, runs=runs)
         names = [(place, header[place]) for place in known if place != column or runs.by_name]
@@ -424,7 +427,12 @@ def _without_shared_name(names: list[str], is_known: Callable[[str], bool]) -> l
 
 
 def _without_last(names: list[str], is_known: Callable[[str], bool]) -> list[str]:
-    """The names without the word that several of them begin with: `Last Reward`, `Last KL` of whole runs."""
+    """The names without the word that several of them begin with: `Last Reward`, `Last KL` of whole runs.
+
+    Not where others are of the start: those are a run's ends.
+    """
+    if any(map(_OF_THE_FIRST.match, map(name_in, names))):
+        return names
     bare = [_OF_THE_LAST.sub("", name_in(name)) for name in names]
     told = [one for name, one in zip(names, bare, strict=True) if one != name_in(name) and is_known(one)]
     return bare if len({*told}) > 1 else names

@@ -433,6 +433,11 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "| Stage | Step | Reward |\n|---|---|---|\n| early | 0 | 0.7 |\n| mid | 164 | 0.9 |\n| late | 500 | 1.2 |\n",
         [{"step": 1, "reward/mean": 0.7}, {"step": 164, "reward/mean": 0.9}, {"step": 500, "reward/mean": 1.2}],
     ),
+    "first and last": (
+        "| Run | First loss | Last loss | First reward | Last reward |\n|---|---|---|---|---|\n"
+        "| GRPO | 0.5 | 0.4 | 0.1 | 0.3 |\n",
+        [{"step": 1, "loss": 0.5, "reward/mean": 0.1}, {"step": 2, "loss": 0.4, "reward/mean": 0.3}],
+    ),
     "the last of the whole": (
         "| Directory | Global Step | Last Loss | Last Reward | Last KL |\n|---|---|---|---|---|\n"
         "| `out_2` | 30/30 | 0.02 | 0.5 | 0.8 |\n",
@@ -792,6 +797,15 @@ def test_a_table(name: str, tmp_path: Path) -> None:
     text, expected = TABLES[name]
     rows = rows_of(text, tmp_path)
     assert rows == [pytest.approx(row) for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("over", "labels"), [("Time", ("5m", "10m")), ("Step", ("Epoch one", "Final")), ("Trainable params", ("1M", "4M"))]
+)
+def test_what_counts_is_no_name_of_a_run(over: str, labels: tuple[str, ...], tmp_path: Path) -> None:
+    rows = "".join(f"| {label} | 0.{at} | 0.0{at} |\n" for at, label in enumerate(labels, 1))
+    with pytest.raises(GrpoError):
+        rows_of(f"| {over} | Reward | KL |\n|---|---|---|\n{rows}", tmp_path)
 
 
 def test_a_promise_is_no_course_of_a_run(tmp_path: Path) -> None:
