@@ -104,6 +104,7 @@ def test_the_kept_cases_are_read_and_name_their_source() -> None:
         "twentyfirst",
         "twentysecond",
         "twentythird",
+        "twentyfourth",
     )
     measured = {"measured", *(f"measured {which}" for which in later)}
     assert {case.half for case in cases} == {"developed", "counted", "columns seen", "repository known"} | measured
