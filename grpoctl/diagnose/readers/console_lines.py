@@ -254,7 +254,7 @@ class LineParser:
         if text[:1] == "#" and (heading := SECTION.match(text)) is not None:
             self._section = heading[1]
         self._outline.see(_without_logger(without_prefix(text)) if len(text) < _SHORT + _LONGEST_NAME else text)
-        if self._of_text and "|" not in text and (words := text.strip()):
+        if self._of_text and "|" not in text and (words := text[: _SHORT + 1].strip()):
             self._words_above = number, self._title(number) if _COUNTED.match(words) else words
         if (row := self._row_of_verl(number, text)) is not None:
             yield row

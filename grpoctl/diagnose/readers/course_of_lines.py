@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from itertools import groupby, pairwise, zip_longest
+from itertools import groupby, islice, pairwise, zip_longest
 
 from grpoctl.diagnose.readers.attempts import TIMED
 from grpoctl.diagnose.readers.base import TOO_SMALL
@@ -42,6 +42,7 @@ _OF_NO_RUN = re.compile(  # a heading of a part of a run, of other data, or of s
     re.IGNORECASE,
 )
 _MOST_SECTIONS = 32  # that are runs
+_MOST_PARTS = 1000  # tables, and lists below a heading: each is held against the others
 _ENDS = 2  # rows that have a start and an end
 _SAME = 2  # metrics that tables tell by other names: they are other runs
 _DECIMALS, _SHOWN_BY = 4, 5  # decimals, and rows that show that there are no more
@@ -351,8 +352,11 @@ def runs_of_sections(logged: Sequence[Logged]) -> dict[str, list[Logged]]:
     heading names a part of a run (an epoch, a process, what was held out) or no run of this text's.
     """
     runs: list[list[_Table]] = []
-    for _, group in groupby(logged, key=lambda entry: (entry.table, entry.run)):
-        table = _Table(list(group))
+    groups = groupby(logged, key=lambda entry: (entry.table, entry.run))
+    parts = [list(group) for _, group in islice(groups, _MOST_PARTS + 1)]
+    if len(parts) > _MOST_PARTS:
+        return {}
+    for table in map(_Table, parts):
         is_course = len({*table.steps}) >= _ENDS and _is_of_rewards(table.rows)
         told = is_course and any(_tells_again(table, other) for other in (runs[-1] if runs else ()))
         if not runs or (told and all(_are_different(table, other) for run in runs for other in run)):

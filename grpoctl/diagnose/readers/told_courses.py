@@ -53,6 +53,7 @@ _FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters
 _LONGEST = 2000  # characters of a line
 _MOST_STRETCHES = 50
 _MOST_VALUES = 100  # of a stretch
+_MOST_PLACED = 2000  # values at steps over lines
 _OF_TRAINING = frozenset({"reward/mean", "loss", "policy/loss", "kl", "entropy", "grad_norm"})
 
 Run = list[re.Match[str]]  # values at steps that follow each other
@@ -106,11 +107,11 @@ class Courses:
             if (name := named or below) is None or not enough or (named and not run[0]["word"]):
                 continue
             values, steps = [value_of(match["value"]) for match in run], [int(match["step"]) for match in run]
-            before = self._told.get(name)
-            if below is not None and before is not None and before.steps and before.steps[-1] < steps[0]:
-                self._told[name] = replace(before, values=(*before.values, *values), steps=(*before.steps, *steps))
-            else:
+            before = self._told.get(name) if below is not None else None
+            if before is None or not before.steps or before.steps[-1] >= steps[0]:
                 self.note(number, name, values, steps=steps)
+            elif len(before.steps) < _MOST_PLACED:
+                self._told[name] = replace(before, values=(*before.values, *values), steps=(*before.steps, *steps))
             found = True
         return found
 

@@ -26,6 +26,8 @@ from grpoctl.diagnose.readers.written_cells import (
 
 _METRIC = METRICS.union(ONE_VALUE[0]) - {"name", "key"}  # above names of metrics
 _FEWEST = 2  # rows, or steps
+_MOST_COLUMNS = 32
+_SPARSE = 4  # times as many places for values as there are values
 _MARKS = re.compile(r"\A[\s#>*\-\d.)]+|[\s*:：]+\Z")  # around a title
 _ALONG = re.compile(
     r"\s*(?:\b(?:by|per|over|at|across|during)\b.{0,40}|\b(?:curves?|trajector(?:y|ies)|progress(?:ion)?|comparison|"
@@ -47,7 +49,7 @@ def by_metric(lines: Sequence[int], rows: Sequence[Sequence[str]], is_known: Cal
     names = [name_in(cell) for cell in header]
     place = next((at for at, name in enumerate(names) if name.lower() in _METRIC), None)
     step = next((at for at, name in enumerate(names) if numbers_rows(name)), None)
-    if place is None or step is None or len(body) < _FEWEST:
+    if place is None or step is None or len(body) < _FEWEST or len(names) > _MOST_COLUMNS:
         return {}
     values = [at for at in range(len(names)) if at not in (place, step) and _is_of_values(names[at], at, body)]
     told = [(row[step].strip(), name_in(row[place])) for row in body]
@@ -55,7 +57,8 @@ def by_metric(lines: Sequence[int], rows: Sequence[Sequence[str]], is_known: Cal
         return {}
     metrics = list(dict.fromkeys(name for _, name in told))
     steps = list(dict.fromkeys(label for label, _ in told))
-    if any(steps_of_label(label) is None for label in steps) or len(steps) < _FEWEST:
+    sparse = len(steps) * len(metrics) > _SPARSE * len(body)  # most steps lack most metrics: of something else
+    if sparse or len(steps) < _FEWEST or any(steps_of_label(label) is None for label in steps):
         return {}
     at_line = {label: line for line, (label, _) in reversed([*zip(lines[1:], told, strict=True)])}
     found: dict[str, Wide] = {}
