@@ -40,6 +40,7 @@ from grpoctl.diagnose.readers.metric_names import RUNS, STEPS, name_of, proposed
 from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_runs, read_each
 from grpoctl.diagnose.readers.step_numbers import numbered
 from grpoctl.diagnose.readers.text import LONGEST, Line, Notices, is_text, text_lines
+from grpoctl.diagnose.readers.told_courses import MOST_PLACED
 from grpoctl.diagnose.readers.trainer_log import Known, case_of_entries
 
 _GLANCED_AT = 5_000  # lines of each of a folder's files
@@ -232,7 +233,7 @@ def unknown_names(source: Source) -> list[str]:
     """What numbers are called in a text of which no metric is known, the most frequent first; [] where it is none."""
     if source.path is None or not is_text(source.path):
         return []
-    parser = LineParser(source.columns)
+    parser = LineParser(source.columns, of_text=_is_written(source.path))
     seen = 0
     for line in islice(_lines(source.path, []), _GLANCED_AT):
         list(parser.feed(line))
@@ -247,7 +248,9 @@ def unknown_names(source: Source) -> list[str]:
 def _told_twice(log: _Log) -> list[str]:
     """A note where a text tells different courses of one metric."""
     names = ", ".join(sorted(log.parser.courses.told_twice))
-    return [f"several courses of {names} are told (of other runs?): the longest one counts"] if names else []
+    notes = [f"several courses of {names} are told (of other runs?): the longest one counts"] if names else []
+    cut = ", ".join(sorted(log.parser.courses.cut))
+    return notes + ([f"of {cut} only the first {MOST_PLACED} values are read"] if cut else [])
 
 
 def _not_there(source: Source, log: _Log) -> list[str]:
@@ -423,12 +426,21 @@ def _with_evaluations(log: _Log, form: Form, logged: list[Logged]) -> list[Logge
     if form not in _OTHER_FORM or any(map(is_held_out, _metrics_of(log, logged))):
         return logged
     evaluations = [entry for entry in log.logged[_OTHER_FORM[form]] if only_of_evaluations(tuple(entry.cells))]
+    if form == "stretches" and not _are_along(evaluations, logged):
+        return logged
     if any(entry.step is None for entry in logged):  # whose steps are their order, or a bar's
         evaluations = [entry._replace(step=None) for entry in evaluations]
     if not evaluations:
         return logged
     by_step = form == "stretches" and all(entry.step is not None for entry in (*logged, *evaluations))
     return sorted([*logged, *evaluations], key=lambda entry: (entry.step or 0) if by_step else entry.line)
+
+
+def _are_along(evaluations: Sequence[Logged], logged: Sequence[Logged]) -> bool:
+    """Whether evaluations have steps of the same run as rows: they reach over half of it, at least, and no further."""
+    steps = [entry.step or 0 for entry in logged if entry.step is not None]
+    told = [entry.step for entry in evaluations if entry.step is not None]
+    return bool(told) and len(told) == len(evaluations) and len(steps) == len(logged) and 2 * max(told) >= max(steps)
 
 
 def _newest(logged: list[Logged], source: Source, total: int | None) -> tuple[list[Logged], list[str]]:

@@ -35,9 +35,10 @@ _TWICE = 2  # times as many rewards on lines of their own as behind progress bar
 _MANY_BARS = 10  # places of a bar with rewards, where an epoch is no step
 _USUAL = 0.9  # of the drawings of a bar are as many as each step has
 _FEWEST_ROWS = 3  # that show an order
-_OF_NO_RUN = re.compile(  # a heading of a part of a run, of other data, or of somebody else's run
-    r"\b(?:epoch|rank|restart\w*|resum\w+|continu\w+|smooth\w*|target|held.?out|eval\w*|valid\w*|test|baseline|"
-    r"paper(?=\s*(?:baseline|results?|numbers?)?\s*\Z)|"
+_OF_NO_RUN = re.compile(  # a heading of a part of a run, of another try at it, of other data, or of somebody else's run
+    r"\A\W*\d{4}-\d\d(?:-\d\d)?\W*\Z|"
+    r"\b(?:epoch|rank|restart\w*|resum\w+|continu\w+|attempts?|hypothes[ie]s|expect\w*|smooth\w*|target|held.?out|"
+    r"eval\w*|valid\w*|test|baseline|paper(?=\s*(?:baseline|results?|numbers?)?\s*\Z)|"
     r"(?:first|last|full|all|again|more|per|part|phase|stage)\b)",
     re.IGNORECASE,
 )

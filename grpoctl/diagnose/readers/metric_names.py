@@ -447,6 +447,10 @@ _REWARDED = frozenset({  # what reward functions are called by, behind `reward_`
     "diversity", "consistency", "goal", "progress", "exploration", "penalty", "bonus", "code", "sql",
     "similarity", "semantic", "factuality",
 })  # fmt: skip
+_NO_REWARDS = frozenset({  # what such a name ends with that is of something else
+    "id", "ids", "call", "calls", "query", "queries", "dim", "alpha", "beta", "pct", "percent", "violation",
+    "violations",
+})  # fmt: skip
 _EVALUATED = frozenset({"eval", "val", "validation"})
 _OF_PLACE = frozenset({  # words that say no part of a reward
     "initial", "final", "best", "first", "last", "start", "end", "mean", "avg", "average", "base", "baseline", "total",
@@ -549,10 +553,10 @@ def _one_reward(theirs: str) -> str | None:
         return None
     words = match["name"].split("_")
     held_out = not _EVALUATED.isdisjoint(words)
-    if held_out and not _OF_SPREAD.isdisjoint(words):
+    part = "_".join(word for word in words if word not in _EVALUATED | _OF_PLACE)
+    if held_out and part in _OF_SPREAD:
         return None  # eval/max_reward, std_eval_reward
     if held_out and len(words) > 1 and "/" not in theirs:  # initial_eval_reward, eval_format_reward
-        part = "_".join(word for word in words if word not in _EVALUATED | _OF_PLACE)
         return f"eval/rewards/{part}" if part else "eval/reward"
     if not _OF_PROSE.isdisjoint(words):
         return None
@@ -564,7 +568,8 @@ def _part_of_reward(theirs: str) -> str | None:
     name = _spellings(theirs)[-1]
     match = _UNDER_REWARD.fullmatch(name)
     behind = _BEHIND_REWARD.fullmatch(name) if match is None else None
-    if behind is not None and not _REWARDED.isdisjoint(behind["name"].split("_")):
+    words = behind["name"].split("_") if behind is not None else []
+    if not _REWARDED.isdisjoint(words) and words[-1] not in _NO_REWARDS:
         match = behind
     return None if match is None or is_statistic(match["name"]) else f"rewards/{match['name']}"
 
@@ -631,7 +636,7 @@ def is_aside(name: str) -> bool:
 
 def left_out(names: Iterable[str]) -> list[str]:
     """The columns that have no name of ours and are not known to be of no use, sorted."""
-    return sorted({name for name in names if name_of(name) is None and not is_aside(name)})
+    return sorted({name for name in names if name_of(name) is None and not is_aside(name) and name not in STEPS})
 
 
 _WORDS = {  # of a metric's name -> the metric that is proposed for a name with such a word

@@ -16,7 +16,8 @@ _WORD = re.compile(r"[a-z]+\d+[a-z]*|[a-z]+@?|@|\d+|%|[Δδ]|[^\W\d_a-z]+")
 _COUNTED = re.compile(r"\b(tokens|toks?) ?/ ?(completion|response|sample|rollout|answer)s?\b", re.IGNORECASE)
 _AT_TEMPERATURE = re.compile(r"@\s*(?:t|temp|temperature)\s*=?\s*\d+(?:\.\d+)?", re.IGNORECASE)  # `exact @ t0.7`
 _AT_K = re.compile(r"\b(pass|avg|mean|maj)(?:@k\b|-of-k\b)", re.IGNORECASE)  # of so many samples: pass@k, mean-of-k
-_AT = re.compile(r"\b(pass|avg|mean|maj)[ _-]at[ _-](\d{1,4})\b", re.IGNORECASE)  # pass_at_1
+_WEIGHT_OF_KL = re.compile(r"\W*kl[\s_-](?:penalty|coef\w*|weight)\b", re.IGNORECASE)
+_AT = re.compile(r"\b(pass|maj)[ _-]at[ _-](\d{1,4})\b", re.IGNORECASE)  # pass_at_1
 _NO_NAME = re.compile(r"[/\u2212=+]| [-\u2013] ")  # a ratio or a difference of two
 _DECIMAL = re.compile(r"\s[-+]?\d*\.\d+\s*%?\s*\Z")  # `eval reward 0.5`
 _VALUED = re.compile(r"\s[-+]?\d")  # `reward 0.12`: a name with its value
@@ -276,7 +277,7 @@ def metric_by_words(name: str) -> str | None:
 def _with_remarks(plain: str, remarks: str) -> str | None:
     """The metric of a name by what stands in its brackets, too: `reward (eval)`, `KL penalty (β)`."""
     words = set(_words(remarks))
-    if remarks.strip().lower() in ("β", "beta"):
+    if remarks.strip().lower() in ("β", "beta") and _WEIGHT_OF_KL.match(plain):
         return "beta"
     if words and words <= _HELD_OUT | {"std", "max", "min"}:
         return _of_words(plain)

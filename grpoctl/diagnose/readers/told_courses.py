@@ -41,19 +41,26 @@ _AT_STEP = re.compile(  # 61.1% (30), 0.22 (Step 1)
 )
 _STEP_FIRST = re.compile(  # step 25=0.815; 25: 0.815
     rf"(?<![\w./-])(?P<word>(?:step|ckpt|checkpoint|iter)[\s_-]{{0,8}})?(?P<step>\d{{1,7}})\s?[=:]\s{{0,8}}"
-    rf"[*`]{{0,3}}(?P<value>{NUMBER})(?![\w./:])[*`]{{0,3}}(?:\s?\([a-z ]{{1,12}}\))?",
+    rf"[*`]{{0,3}}(?P<value>{NUMBER})(?![\w./:])[*`]{{0,3}}(?:\s?\([a-z ]{{1,12}}\))?"
+    r"(?=\s*(?:\Z|[,;|·→]|->)|\s{2,}|\s(?:\d|step\b))",  # `Step 1: 1 point` is none
     re.IGNORECASE,
 )
 _THEN = re.compile(r"\s*(?:->|→|=>|⇒|,|;|·|\||then)?\s*")  # between two such
 _BETWEEN = re.compile(r",\s+|\s*(?:->|→|⇒)\s*")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+_OF_STEPS = re.compile(r"\b(?:steps?|iterations?|updates?|checkpoints?|epochs?)\b", re.IGNORECASE)
 _REMARK_AT_END = re.compile(r"\s*\([^()]*\)\s*\Z")
+_WISHED = frozenset({  # words of what is no course
+    "max", "min", "best", "budget", "expected", "threshold", "target", "weight", "weights", "limit", "per",
+    "difficulty",
+})  # fmt: skip
 _VALUE = re.compile(rf"\s*(?:{NUMBER})\s*")
 _FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters before it
 _LONGEST = 2000  # characters of a line
 _MOST_STRETCHES = 50
 _MOST_VALUES = 100  # of a stretch
-_MOST_PLACED = 2000  # values at steps over lines
+MOST_PLACED = 2000  # values at steps over lines
+_OF_SETTINGS = ("learning_rate", "beta", "temperature")
 _OF_TRAINING = frozenset({"reward/mean", "loss", "policy/loss", "kl", "entropy", "grad_norm"})
 
 Run = list[re.Match[str]]  # values at steps that follow each other
@@ -66,6 +73,7 @@ class Courses:
         self._is_known = is_known
         self._told: dict[str, Stretch] = {}
         self.told_twice: set[str] = set()  # names of which two courses are told that differ
+        self.cut: set[str] = set()  # names whose course is longer than what is read of it
 
     def __bool__(self) -> bool:
         return bool(self._told)
@@ -73,7 +81,7 @@ class Courses:
     def note(
         self, number: int, name: str, values: list[float | None], *, each: bool = False, steps: Sequence[int] = ()
     ) -> None:
-        """Remembers a metric's values along the run; the longest where it is told again."""
+        """Remembers a metric's values along the run; the longest where it is told again, else the first."""
         there = self._told.get(name)
         if there is not None and values[: len(there.values)] != list(there.values)[: len(values)]:
             self.told_twice.add(name)
@@ -101,8 +109,8 @@ class Courses:
         found = False
         for run in _runs_of(_STEP_FIRST, text) if len(text) < _LONGEST else ():
             head = text[: run[0].start()].strip(" -*•|:=\t")
-            named = self._named(_ALONG.sub("", head)) if head else None
-            below = None if head else self._named(_ALONG.sub("", title.strip("#* :")))
+            named = self._named_at_the_end(_ALONG.sub("", head)) if head else None
+            below = None if head or not (run[0]["word"] or _OF_STEPS.search(title)) else self._titled(title)
             enough = len(run) > 1 or (below is not None and run[0]["word"])
             if (name := named or below) is None or not enough or (named and not run[0]["word"]):
                 continue
@@ -110,7 +118,9 @@ class Courses:
             before = self._told.get(name) if below is not None else None
             if before is None or not before.steps or before.steps[-1] >= steps[0]:
                 self.note(number, name, values, steps=steps)
-            elif len(before.steps) < _MOST_PLACED:
+            elif len(before.steps) >= MOST_PLACED:
+                self.cut.add(name)
+            else:
                 self._told[name] = replace(before, values=(*before.values, *values), steps=(*before.steps, *steps))
             found = True
         return found
@@ -137,8 +147,11 @@ class Courses:
     def rows(self) -> Iterator[Logged]:
         """A row for each step that values are told of, else the ends of all courses together."""
         told, self._told = self._told, {}
-        placed = {name: stretch for name, stretch in told.items() if stretch.steps}
-        if any(map(self._is_known, placed)):
+        placed = {
+            name: stretch for name, stretch in told.items() if stretch.steps and name_of(name) not in _OF_SETTINGS
+        }
+        trained = {name for name in told if name_of(name) in _OF_TRAINING}
+        if placed and (not trained or not trained.isdisjoint(placed)):
             yield from _at_their_steps(placed)
         elif any(map(self._is_known, told)):
             line = min(stretch.line for stretch in told.values())
@@ -148,6 +161,20 @@ class Courses:
             for step, cells in enumerate(rows, 1):
                 at = step if each else None
                 yield Logged(line=line, form="stretches", cells=cells, step=at, part=len(rows) > 1 and not each)
+
+    def _named_at_the_end(self, words: str) -> str | None:
+        """The metric that the last words name, where none of them says that it is a limit or a wish."""
+        last = words.replace("*", " ").replace("_", " ").split()[-4:]
+        if not _WISHED.isdisjoint(map(str.lower, last)):
+            return None
+        names = (" ".join(last[at:]) for at in range(len(last)))
+        known = next((name for name in names if self._is_known(name) and not is_part(name)), None)
+        return known or ("eval reward" if last and last[-1].lower() in HELD_OUT else None)
+
+    def _titled(self, title: str) -> str | None:
+        """The metric that a title names, and no more than that."""
+        name = _ALONG.sub("", _REMARK_AT_END.sub("", title.strip("#* :")))
+        return name if self._is_known(name) else None
 
     def _named(self, words: str) -> str | None:
         """The metric that the last of some words name; of an evaluation where they say no more than that."""

@@ -46,7 +46,7 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺\u2212\u2013\u2014\u20
 _BRACKETS = str.maketrans("（）", "()")
 LONGEST = 200  # characters of a cell that says something
 _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "∞": math.inf}
-_STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|rounds?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
+_STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(k?)"
 _STEP_LABEL = re.compile(rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}(?:\s*{_STEP_WORDS})?\+?")
 _EPOCH_LABEL = re.compile(r"epoch\s*(\d{1,4}(?:\.\d{1,3})?)(?:\s*\((?:start|initial|best|final|last|end)\))?")
@@ -64,12 +64,12 @@ _BEFORE = frozenset(
     {"baseline", "base", "base model", "init", "initial", "before", "start", "before training", "sft", "untrained"}
     | {"训练前", "初始", "初始模型", "基线", "基座", "基座模型", "学習前", "훈련 전", "학습 전"}
 )
-TRAINED = frozenset({  # of models before and after training
+MODELS = frozenset({  # of models before and after training
     "trained", "untrained", "fine-tuned", "finetuned", "before training", "after training", "before rl", "after rl",
     "before grpo", "after grpo", "训练前", "训练后", "微调前", "微调后", "学習前", "学習後", "학습 전", "학습 후",
     "훈련 전", "훈련 후",
 })  # fmt: skip
-_STAGES = _BEFORE | TRAINED | {
+_STAGES = _BEFORE | MODELS | {
     "first", "early", "begin", "beginning", "mid", "middle", "halfway", "late", "later", "last", "end", "ending",
     "final", "after", "peak", "now", "early training", "mid training", "late training", "after training", "at start",
     "at end", "post-training", "early steps", "late steps", "first steps", "last steps",
@@ -97,7 +97,7 @@ _CHANGES = frozenset({
     "comments", "verdict", "status", "direction", "ratio", "meaning", "interpretation", "assessment", "reading",
     "observation", "evidence", "what it means", "flag", "improvement", "relative change", "% change", "gain",
 })  # fmt: skip
-_SIGNED = re.compile(r"[-+]\s?\d[\d.,]*\s*(?:%|pp|pts?|points?|x|×)?", re.IGNORECASE)
+_SIGNED = re.compile(r"[-+]\s?\d[\d.,]*\s*(?:%|pp|pts?|points?|x|×)", re.IGNORECASE)
 _CHANGES_ELSEWHERE = (
     "相较", "相比", "变化", "趋势", "说明", "备注", "状态", "含义", "변화", "추세", "비고", "変化", "傾向", "備考",
 )  # fmt: skip
@@ -285,7 +285,7 @@ def is_change(text: str) -> bool:
 
 
 def are_changes(cells: Sequence[str]) -> bool:
-    """Whether all cells are signed, one with a plus at least: `+42%`, `-0.1`."""
+    """Whether all cells are signed shares or points, one with a plus at least: `+42%`, `-3 pp`."""
     told = [plain_text(cell[:LONGEST].translate(_RAISED)) for cell in cells if not is_empty(cell)]
     return any(cell.startswith("+") for cell in told) and all(map(_SIGNED.fullmatch, told))
 

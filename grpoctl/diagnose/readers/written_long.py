@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from grpoctl.diagnose.readers.metric_names import HELD_OUT, ONE_VALUE
+from grpoctl.diagnose.readers.metric_names import HELD_OUT, ONE_VALUE, STEPS
 from grpoctl.diagnose.readers.written_cells import (
     LONGEST,
     METRICS,
@@ -25,6 +25,13 @@ from grpoctl.diagnose.readers.written_cells import (
 )
 
 _METRIC = METRICS.union(ONE_VALUE[0]) - {"name", "key"}  # above names of metrics
+_COUNTED = frozenset({*STEPS, "epoch", "checkpoint", "ckpt", "updates", "步数"})  # above steps, and no parts of a task
+_NO_RUN = re.compile(  # what else than runs stands beside steps
+    r"%|/s\b|\b(?:ms|sec(?:onds)?|gb|mb|mem(?:ory)?|time|eta|tok(?:en)?s?|speed|throughput|cost|points?|counts?|num|prompts?|"
+    r"samples?|easy|medium|hard|description|min|mean|max|std|median|avg|average|sum|train|val|valid|validation|test|eval|"
+    r"overall|total|gpus?|question|expected|got|input|output|answer|threshold|target|healthy|observed|limit)\b",
+    re.IGNORECASE,
+)
 _FEWEST = 2  # rows, or steps
 _MOST_COLUMNS = 32
 _SPARSE = 4  # times as many places for values as there are values
@@ -75,7 +82,8 @@ def _is_of_values(name: str, at: int, body: Sequence[Sequence[str]]) -> bool:
     """Whether a column has numbers in most of its cells, and no changes."""
     told = [row[at] for row in body if not is_empty(row[at])]
     numbers = sum(cell_values(cell)[0] is not None for cell in told)
-    return not is_change(name) and not are_changes(told) and 2 * numbers > len(told) > 0
+    is_run = not is_change(name) and not are_changes(told) and _NO_RUN.search(name) is None
+    return is_run and 2 * numbers > len(told) > 0
 
 
 def with_title(
@@ -84,7 +92,9 @@ def with_title(
     """The rows of a table of steps and runs with the metric that its title names in each; None for any other table."""
     header, *body = rows
     names = [name_in(cell) for cell in header]
-    if not body or not numbers_rows(names[0]) or any(map(is_known, names[1:])) or len(title) > LONGEST:
+    if not body or names[0].lower() not in _COUNTED or len(title) > LONGEST:
+        return None
+    if any(is_known(name) or _NO_RUN.search(name) for name in names[1:]):
         return None
     metric = _metric_in(title, is_known)
     if metric is None:

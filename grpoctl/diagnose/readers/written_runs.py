@@ -16,8 +16,8 @@ from grpoctl.diagnose.readers.written_cells import (
     BY_REWARDS,
     LONGEST,
     METRICS,
+    MODELS,
     STEP_INSIDE,
-    TRAINED,
     UNTRAINED,
     are_rising,
     is_change,
@@ -32,7 +32,7 @@ _TOTALS = TOTALS | {"std"}
 OF_RUNS = frozenset({
     "model", "run", "config", "configuration", "method", "setting", "settings", "experiment", "variant", "name",
     "arm", "setup", "algorithm", "approach", "seed", "id", "version", "trial",
-    "policy", "agent", "directory", "folder", "目录", "文件夹",
+    "policy", "agent", "cell", "exp", "ablation", "directory", "folder", "目录", "文件夹",
     "방법", "모델", "실험", "方法", "模型", "实验", "设置", "配置", "版本", "手法", "モデル", "設定", "実験",
 })  # fmt: skip
 _NO_RUNS = frozenset({  # words of labels of what is no run
@@ -71,24 +71,20 @@ class Runs:
         return next((one for one in self.found if name in (None, one.name) or not one.name), None)
 
 
-def runs_of(
-    over: str, labels: Sequence[str], *, courses: bool, has_ends: bool = False, by_metrics: bool = False
-) -> Runs:
-    """The runs that labels below `over` are of; courses: a cell is a run's whole course, has_ends: a row is,
-    by_metrics: the table has columns of several metrics, so that its rows are of runs whatever they are called.
-    """
+def runs_of(over: str, labels: Sequence[str], *, courses: bool, has_ends: bool = False) -> Runs:
+    """The runs that labels below `over` are of; courses: a cell is a run's whole course, has_ends: a row is."""
     told = spans_of(labels)
     if is_an_axis(over) and len(labels) > 1:
         said = [f"{over.strip()} {plain_text(label)}" for label in labels]
         return _runs_by_name(said, [frozenset()] * len(labels), has_ends=has_ends)
-    if courses or (not has_ends and are_of_one_run(over, labels, told)):
+    if courses or (not has_ends and are_of_one_run(over, labels, told) and not _are_several_models(labels, told)):
         return _runs_by_step(labels, told)
     words = [frozenset(re.findall(r"[^\W\d_]+", label[:LONGEST].lower())) for label in labels]
     above = frozenset(re.findall(r"[^\W\d_]+", plain_text(over[:LONGEST])))
     trained = any(not said.isdisjoint(BY_REWARDS) for said in words) and any(
         not said.isdisjoint(UNTRAINED) for said in words
     )
-    are_names = trained or by_metrics or not above or not above.isdisjoint(OF_RUNS | METRICS | {"stage", "phase"})
+    are_names = trained or not above or not above.isdisjoint(OF_RUNS | METRICS | {"stage", "phase"})
     if not are_names or 2 * sum(not said.isdisjoint(_NO_RUNS) for said in words) >= len(words):
         return Runs(found=())  # of something else: prices, limits, what a value means
     return _runs_by_name(labels, words, has_ends=has_ends)
@@ -113,7 +109,7 @@ def _runs_by_step(labels: Sequence[str], told: Sequence[tuple[int, int] | None])
         or not are_runs
         or not all(are_rising(steps[run]) for run in steps.keys() - {*one_each})
     ):
-        of_models = not any(map(is_later, told)) and any(plain_text(label) in TRAINED for label in labels)
+        of_models = not any(map(is_later, told)) and any(plain_text(label) in MODELS for label in labels)
         return Runs.only(_in_order(labels, told), began=of_models, without=frozenset(_totals_in(labels)))
     of_all = frozenset(at for at, span in enumerate(told) if not is_later(span))
     own: dict[str, set[int]] = {run: set() for run in steps}
@@ -149,6 +145,13 @@ def _runs_by_name(labels: Sequence[str], words: Sequence[frozenset[str]], *, has
     return Runs(found=runs, by_name=True)
 
 
+def _are_several_models(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> bool:
+    """Whether labels name models before and after training in no order of one run: trained twice, or first."""
+    plain = [plain_text(label) for label in labels]
+    starts = [at for at, span in enumerate(told) if span == (0, 0)]
+    return not MODELS.isdisjoint(plain) and (len({*plain}) < len(plain) or bool(starts and starts[0] > 0))
+
+
 def _totals_in(labels: Sequence[str]) -> list[int]:
     """The places of labels of all rows, where others are of some."""
     totals = [at for at, label in enumerate(labels) if _is_total(label)]
@@ -157,8 +160,9 @@ def _totals_in(labels: Sequence[str]) -> list[int]:
 
 def _in_order(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> Sequence[tuple[int, int] | None]:
     """What labels stand for; nothing where more are stages without a step: `first 25`, `100-150`, `last 25`."""
-    stages = sum(span is None and is_stage(label) for span, label in zip(told, labels, strict=True))
-    return [None] * len(told) if stages > sum(map(is_later, told)) > 0 else told
+    stages = [label for span, label in zip(told, labels, strict=True) if span is None and is_stage(label)]
+    are_counted = all(any(map(str.isdigit, label)) for label in stages)
+    return [None] * len(told) if are_counted and len(stages) > sum(map(is_later, told)) > 0 else told
 
 
 def _is_total(label: str) -> bool:

@@ -60,7 +60,6 @@ _AN_END = re.compile(  # initial reward; reward, early; reward (final)
     r"|(?P<before>.+?)(?:,\s*|\s*[(\[]\s*)(?:at\s)?(?P<last>initial|start|baseline|early|first|final|end|later?|last)[)\]]?",
     re.IGNORECASE,
 )
-_COUNTS = re.compile(r"\W*\d")  # a label that says how much of something, or when
 _OF_THE_LAST = re.compile(r"\A(?:last|latest)[ _]", re.IGNORECASE)
 _OF_THE_FIRST = re.compile(r"\A(?:first|start|starting|initial|early|baseline|base)[ _]", re.IGNORECASE)
 _OF_ENDS = re.compile(  # of a cell with an arrow
@@ -91,11 +90,10 @@ _SETTINGS = frozenset({
     "config", "configuration", "option", "argument", "参数", "超参数", "配置", "配置项", "设置", "파라미터",
     "하이퍼파라미터", "設定", "パラメータ", "parámetro", "paramètre",
 })  # fmt: skip
+_VALUES = frozenset(
+    {"value", "values", "setting", "default", "值", "取值", "数值", "값", "設定値", "valor", "valeur", "wert"}
+)
 _TOLD_LATER = ("reward", "eval/", "loss", "entropy", "groups/", "grad_norm")  # metrics that no setting is called like
-_OUTCOMES = frozenset({  # metrics that only a run has
-    "reward/mean", "reward/std", "reward/group_std", "entropy", "kl", "loss", "grad_norm", "completions/length",
-    "completions/truncated", "groups/dead", "eval/reward",
-})  # fmt: skip
 _COMPARED = frozenset({"learning_rate", "beta"})  # metrics that settings are, too
 _RUN_NAME = re.compile(
     r"(?i:run|exp|experiment|arm|trial|variant|config|model)(?:[-_]?(?:\d{1,3}|[A-Z])|[-_][a-z]{1,3})"
@@ -226,10 +224,7 @@ class WrittenTable:
         if labels is None or by_epoch or are_epochs(over, labels):
             runs = Runs.only([None] * len(body))
         else:
-            outcomes = _OUTCOMES.intersection(name_of(header[place]) or "" for place in known if place != column)
-            full = in_full(over, labels)
-            by_metrics = len(outcomes) > 1 and not numbers_rows(over) and not any(map(_COUNTS.match, labels))
-            runs = runs_of(over, full, courses=courses, has_ends=has_ends, by_metrics=by_metrics)
+            runs = runs_of(over, in_full(over, labels), courses=courses, has_ends=has_ends)
         if (run := runs.called(asked)) is None:
             return Course(unknown=header, runs=runs)
         names = [(place, header[place]) for place in known if place != column or runs.by_name]
@@ -240,7 +235,7 @@ class WrittenTable:
             if at not in run.places or (numbered and span is None):
                 continue  # another run, a total
             cells = {name: scaled_values(scales[name], row[place]) for place, name in names}
-            part = by_epoch or (column is not None and (is_stage(row[column]) or run.began))
+            part = by_epoch or (column is not None and ((is_stage(row[column]) and len(body) > 1) or run.began))
             told = list(_expanded(line, span, cells, part=part))
             rows += _held_out(told) if column is not None and _OF_EVALUATION.search(row[column]) else told
         rows = [*_with_shares(_one_behind_another(rows, run.spans))]
@@ -328,7 +323,9 @@ def _with_evaluations(
 def _states_settings(header: Sequence[str], names: Sequence[str]) -> bool:
     """Whether a table of names and values is of what a run was started with."""
     metrics = {name_of(name) or "" for name in names}
-    return header[0].strip().lower() in _SETTINGS and not any(metric.startswith(_TOLD_LATER) for metric in metrics)
+    over, values = (name.strip().lower() for name in header)
+    stated = over in _SETTINGS and values in _VALUES
+    return stated and not any(metric.startswith(_TOLD_LATER) for metric in metrics)
 
 
 def _of_no_score(words: Iterable[str]) -> bool:
@@ -434,6 +431,8 @@ def _without_last(names: list[str], is_known: Callable[[str], bool]) -> list[str
     if any(map(_OF_THE_FIRST.match, map(name_in, names))):
         return names
     bare = [_OF_THE_LAST.sub("", name_in(name)) for name in names]
+    if len({name_of(name) or name for name in bare}) < len(bare):
+        return names  # `reward` beside `last reward`
     told = [one for name, one in zip(names, bare, strict=True) if one != name_in(name) and is_known(one)]
     return bare if len({*told}) > 1 else names
 

@@ -52,6 +52,9 @@ def test_every_name_it_gives_is_declared() -> None:
         ("reward_env_interaction", "rewards/env_interaction"),
         ("reward_answer_exact", "rewards/answer_exact"),
         ("reward_answer_length", None),
+        ("reward_tool_calls", None),
+        ("reward_env_id", None),
+        ("eval_n_gram_reward", "eval/rewards/n_gram"),
         ("reward_model_score", None),
         ("reward_threshold", None),
         ("eval/max_reward", None),  # of an evaluation's spread, and no part

@@ -68,6 +68,15 @@ COURSES = {
             {"step": 3, "reward/mean": 0.3},
         ],
     ),
+    "evaluations at steps beside a training that has none": (
+        "Reward 0.2 → 0.7 in all.\nval: step 0=0.3, step 200=0.5\n",
+        [{"step": 1, "reward/mean": 0.2, VAL: 0.3}, {"step": 2, "reward/mean": 0.7, VAL: 0.5}],
+    ),
+    "evaluations by epochs beside rewards by steps": (
+        "| Step | eval reward |\n|---|---|\n| 1 | 0.5 |\n| 2 | 0.7 |\n\nReward by step (6 steps): 0.1, 0.2, 0.3, 0.4, "
+        "0.5, 0.6\n",
+        [{"step": step, "reward/mean": step / 10} for step in range(1, 7)],
+    ),
     "one value in bold": (
         "- **Mean reward:** 0.45\n- **KL:** 0.02\n- **Entropy:** 0.3\n",
         [{"step": 1, "reward/mean": 0.45, "kl": 0.02, "entropy": 0.3}],
@@ -87,6 +96,9 @@ def test_a_course(name: str, tmp_path: Path) -> None:
         "## Rewards\n\n1: parse the answer\n2: compare it\n",
         "## Schedule\n\n9: 30 talk\n10: 15 break\n",
         "## Reward per step\n\n3: 0.5 is what we want\n",
+        "Accuracy by difficulty:\n\n1: 0.94  2: 0.62  3: 0.41\n",
+        "### Reward\n\nStep 1: 1 point for the format\nStep 2: 2 points\n",
+        "Expected reward: step 100=0.5, step 200=0.7\n",
         "## Reward per step\n\nsections 1: 0.5, 2: 0.7\n",
         "val split: step 1 of 3\n",
         "The range is from 0 at step 0 to 1 at step 5 for everybody.\n",

@@ -66,6 +66,12 @@ def test_a_metric_in_the_title(title: str, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("columns", ["tokens/s | memory (GB)", "Min | Max", "Train | Val", "easy | hard"])
+def test_columns_that_are_no_runs(columns: str, tmp_path: Path) -> None:
+    with pytest.raises(GrpoError):
+        runs_of(f"### Reward\n\n| step | {columns} |\n|---|---|---|\n| 0 | 1200 | 40 |\n| 10 | 1300 | 41 |\n", tmp_path)
+
+
 @pytest.mark.parametrize("title", ["### Cost in dollars", "Ranking", "", "The reward of the best run stands here:"])
 def test_a_title_that_names_no_metric(title: str, tmp_path: Path) -> None:
     with pytest.raises(GrpoError):

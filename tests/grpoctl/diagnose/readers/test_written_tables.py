@@ -433,6 +433,28 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "| Stage | Step | Reward |\n|---|---|---|\n| early | 0 | 0.7 |\n| mid | 164 | 0.9 |\n| late | 500 | 1.2 |\n",
         [{"step": 1, "reward/mean": 0.7}, {"step": 164, "reward/mean": 0.9}, {"step": 500, "reward/mean": 1.2}],
     ),
+    "stages in words beside steps": (
+        "| Steps | Reward |\n|---|---|\n| early | 0.1 |\n| 100 | 0.2 |\n| 200 | 0.3 |\n| late | 0.4 |\n"
+        "| peak | 0.5 |\n",
+        [{"step": 100, "reward/mean": 0.2}, {"step": 200, "reward/mean": 0.3}],
+    ),
+    "rewards with a plus": (
+        "| | step 0 | step 50 | step 100 |\n|---|---|---|---|\n| reward | -1.2 | +0.4 | +0.6 |\n",
+        [
+            {"step": 1, "reward/mean": -1.2},
+            {"step": 50, "reward/mean": 0.4},
+            {"step": 100, "reward/mean": 0.6},
+        ],
+    ),
+    "a model that was trained twice": (
+        "| Metric | Untrained | Trained (SFT) | Trained (GRPO) |\n|---|---|---|---|\n| reward | 0.4 | 0.6 | 0.8 |\n",
+        [{"step": 1, "eval/reward": 0.6}, {"step": 2, "eval/reward": 0.8}],
+    ),
+    "the last beside the mean": (
+        "| Step | Reward | Last Reward | Last KL |\n|---|---|---|---|\n| 1 | 0.1 | 0.0 | 0.01 |\n"
+        "| 2 | 0.2 | 0.1 | 0.02 |\n",
+        [{"step": 1, "reward/mean": 0.1, "rewards/last": 0.0}, {"step": 2, "reward/mean": 0.2, "rewards/last": 0.1}],
+    ),
     "first and last": (
         "| Run | First loss | Last loss | First reward | Last reward |\n|---|---|---|---|---|\n"
         "| GRPO | 0.5 | 0.4 | 0.1 | 0.3 |\n",
@@ -904,6 +926,10 @@ RUNS = {  # a table with a row or a column for each run -> what each run is call
             "v1": [{"reward/mean": 0.6}, {"reward/mean": 0.1}],
             "v2": [{"reward/mean": 0.5, "kl": 0.1}, {"reward/mean": 0.7, "kl": 0.2}],
         },
+    ),
+    "settings as names of runs": (
+        "| Setting | Reward |\n|---|---|\n| no penalty | 0.4 |\n| long answers | 0.6 |\n",
+        {"no penalty": [{"reward/mean": 0.4}], "long answers": [{"reward/mean": 0.6}]},
     ),
     "a column of changes": (
         "| Metric | ours | theirs | vs ours |\n|---|---|---|---|\n| reward | 0.2 | 0.3 | +50% |\n"
