@@ -99,6 +99,7 @@ def test_a_course(name: str, tmp_path: Path) -> None:
         "Accuracy by difficulty:\n\n1: 0.94  2: 0.62  3: 0.41\n",
         "### Reward\n\nStep 1: 1 point for the format\nStep 2: 2 points\n",
         "Expected reward: step 100=0.5, step 200=0.7\n",
+        "### Reward\n\n0: 120, 1: 80\n",
         "## Reward per step\n\nsections 1: 0.5, 2: 0.7\n",
         "val split: step 1 of 3\n",
         "The range is from 0 at step 0 to 1 at step 5 for everybody.\n",

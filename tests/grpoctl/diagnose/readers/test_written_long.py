@@ -83,3 +83,10 @@ def test_a_table_of_single_metrics_is_not_long(tmp_path: Path) -> None:
     rows = "".join(f"| {step} | reward | 0.{at} |\n" for step in (1, 2) for at in (1, 2))
     with pytest.raises(GrpoError):
         runs_of(f"| step | metric | value |\n|---|---|---|\n{rows}", tmp_path)
+
+
+def test_columns_of_metrics_are_none_of_the_titles(tmp_path: Path) -> None:
+    told = runs_of(
+        "### Reward\n\n| step | entropy | kl |\n|---|---|---|\n| 1 | 0.5 | 0.1 |\n| 2 | 0.4 | 0.2 |\n", tmp_path
+    )
+    assert told == {"": [{"step": 1, "entropy": 0.5, "kl": 0.1}, {"step": 2, "entropy": 0.4, "kl": 0.2}]}
