@@ -432,12 +432,11 @@ def _with_evaluations(log: _Log, form: Form, logged: list[Logged]) -> list[Logge
         evaluations = [entry._replace(step=None) for entry in evaluations]
     if not evaluations:
         return logged
-    by_step = form == "stretches" and all(entry.step is not None for entry in (*logged, *evaluations))
-    return sorted([*logged, *evaluations], key=lambda entry: (entry.step or 0) if by_step else entry.line)
+    return sorted([*logged, *evaluations], key=lambda entry: (entry.step or 0) if form == "stretches" else entry.line)
 
 
 def _are_along(evaluations: Sequence[Logged], logged: Sequence[Logged]) -> bool:
-    """Whether evaluations have steps of the same run as rows: they reach over half of it, at least, and no further."""
+    """Whether all have steps, and evaluations reach over half of the rows' course: epochs beside steps do not."""
     steps = [entry.step or 0 for entry in logged if entry.step is not None]
     told = [entry.step for entry in evaluations if entry.step is not None]
     return bool(told) and len(told) == len(evaluations) and len(steps) == len(logged) and 2 * max(told) >= max(steps)

@@ -198,7 +198,7 @@ class LineParser:
         self._outline = Outline()
         self._in_example = False  # below a heading that says so, up to the next one
         self._section = ""  # the heading of Markdown that was seen last
-        self._words_above = -_ABOVE, ""  # the line without a table's cells that was seen last, and its number
+        self._words_above = -_ABOVE, ""  # where the last line without cells stands, and the title that it is or has
         self._of_section = ""  # the one that the table stands below
         self._table = TableLines()  # that the lines stand in
         self._tables = 0

@@ -15,7 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from core import plugins
 from core.errors import GrpoError, NotFoundError, SpecError, StorageError
@@ -212,33 +212,45 @@ def _only_log(source: Source) -> Source:
     folder = source.path
     if folder is None or not folder.is_dir() or any(reader.knows(source) for reader in readers()):
         return source
+    found = _logs_in(folder, source)
+    if len(found.logs) == 1 and found.all_seen:
+        return replace(found.logs[0], glance=False)
+    if not found.logs:
+        kinds = "a run of ours, or one with trainer_state.json, event files, mlflow.db or one log"
+        among = "" if found.all_seen else f" among its first {_MOST_FILES} files"
+        raise NotFoundError(f"{source.name} is a folder without a log{among}; what is read is {kinds}")
+    raise NotFoundError(f"{source.name} is a folder with several logs; name one of them: {found.names}")
+
+
+class _Logs(NamedTuple):
+    """The logs in a folder, and whether all of its files were looked at."""
+
+    logs: list[Source]
+    all_seen: bool
+
+    @property
+    def names(self) -> str:
+        """The first of their names, for a message."""
+        names = [harmless(" ".join(Path(one.name).name.split())) for one in self.logs[:_NAMED]]
+        return ", ".join(names) + (" and more" if len(self.logs) > _NAMED or not self.all_seen else "")
+
+
+def _logs_in(folder: Path, source: Source) -> _Logs:
+    """The logs in a folder, by what is in its files, without hidden ones and those of a model; a glance at each."""
     with storage_errors("read", folder):
         files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _OF_LOGS and path.is_file())
     files = [path for path in files if not path.name.startswith(".") and not _OF_A_MODEL.search(path.name)]
     inside = [replace(source, name=str(path), path=path, glance=True) for path in files[:_MOST_FILES]]
-    logs = [one for one in inside if _is_log(one)]
-    if len(logs) == 1 and len(files) == len(inside):
-        return replace(logs[0], glance=False)
-    if not logs:
-        kinds = "a run of ours, or one with trainer_state.json, event files, mlflow.db or one log"
-        among = "" if len(files) == len(inside) else f" among its first {len(inside)} files"
-        raise NotFoundError(f"{source.name} is a folder without a log{among}; what is read is {kinds}")
-    names = ", ".join(harmless(" ".join(Path(one.name).name.split())) for one in logs[:_NAMED])
-    more = " and more" if len(logs) > _NAMED or len(files) > len(inside) else ""
-    raise NotFoundError(f"{source.name} is a folder with several logs; name one of them: {names}{more}")
+    return _Logs([one for one in inside if _is_log(one)], all_seen=len(files) == len(inside))
 
 
 def _logs_beside(source: Source) -> str:
     """The names of a trainer's folder's other logs, which its state goes before; "" for a file, and where none is."""
-    folder = source.path
-    if folder is None or not folder.is_dir():
+    if source.path is None or not source.path.is_dir():
         return ""
-    with storage_errors("read", folder):
-        files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _OF_LOGS and path.is_file())
-    others = [path for path in files if path.name != trainer_state.FILE and not _OF_A_MODEL.search(path.name)]
-    inside = [replace(source, name=str(path), path=path, glance=True) for path in others[:_MOST_FILES]]
-    logs = [harmless(" ".join(Path(one.name).name.split())) for one in inside if _is_log(one)]
-    return ", ".join(logs[:_NAMED]) + (" and more" if len(logs) > _NAMED else "")
+    found = _logs_in(source.path, source)
+    others = [one for one in found.logs if Path(one.name).name != trainer_state.FILE]
+    return found._replace(logs=others).names if others else ""
 
 
 def _is_log(source: Source) -> bool:

@@ -162,8 +162,10 @@ def has_rewards(rows: StepTable) -> bool:
 
 def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[str]]:
     """The case, and notes on what was left out or taken for granted. A step that comes twice: the last value stands."""
-    entries = _with_the_only_rewards(entries)
     shapes = {tuple(entry.cells) for entry in entries}  # the names of each kind of entries once
+    if (summary := _with_the_only_rewards(entries, shapes)) is not None:
+        entries = [*(entry for entry in entries if entry is not summary), _last_steps_of(summary)]
+        shapes = {tuple(entry.cells) for entry in entries}
     kept = entries if all(map(_is_step, shapes)) else [e for e in entries if _is_step(tuple(e.cells))]
     names: Set[str] = set[str]().union(*filter(_is_step, shapes))
     if others := _other_rewards(names):
@@ -198,17 +200,23 @@ def case_of_entries(entries: Sequence[Entry], known: Known) -> tuple[Case, list[
     return case, notes
 
 
-def _with_the_only_rewards(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """The entries; a summary is a row where it alone tells rewards: TRL's has the means since the last row in it, and
-    of a run shorter than `logging_steps` there is no other.
+def _with_the_only_rewards(entries: Sequence[Entry], shapes: Set[tuple[str, ...]]) -> Entry | None:
+    """The summary that alone tells rewards: TRL's has the means since the last row in it, and of a run shorter than
+    `logging_steps` there is no other row. None where rows tell them, or nothing does.
     """
-    shapes = {tuple(entry.cells) for entry in entries}
-    of_rewards = {shape for shape in shapes if any(name_of(name) == "reward/mean" for name in shape)}
-    if not of_rewards or any(map(_SUMMARY.isdisjoint, of_rewards)):
-        return entries
-    last = next(entry for entry in reversed(entries) if tuple(entry.cells) in of_rewards)
-    cells = {name: value for name, value in last.cells.items() if name not in _TOTALS}
-    return [*(entry for entry in entries if entry is not last), Entry(step=max(last.step, 1), cells=cells)]
+    summaries = {shape for shape in shapes if not _SUMMARY.isdisjoint(shape)}
+    if not summaries or any("reward/mean" in map(name_of, shape) for shape in shapes - summaries):
+        return None
+    of_rewards = {shape for shape in summaries if "reward/mean" in map(name_of, shape)}
+    return (
+        next((entry for entry in reversed(entries) if tuple(entry.cells) in of_rewards), None) if of_rewards else None
+    )
+
+
+def _last_steps_of(summary: Entry) -> Entry:
+    """A summary as the row of its last steps, without the totals of the whole run."""
+    cells = {name: value for name, value in summary.cells.items() if name not in _TOTALS}
+    return Entry(step=max(summary.step, 1), cells=cells)
 
 
 def _other_rewards(names: Set[str]) -> Set[str]:

@@ -36,7 +36,7 @@ _FEWEST = 2  # rows, or steps
 _MOST_COLUMNS = 32
 _SPARSE = 4  # times as many places for values as there are values
 _MARKS = re.compile(r"\A[\s#>*\-\d.)]+|[\s*:：]+\Z")  # around a title
-_ALONG = re.compile(
+_BEHIND_METRIC = re.compile(
     r"\s*(?:\b(?:by|per|over|at|across|during)\b.{0,40}|\b(?:curves?|trajector(?:y|ies)|progress(?:ion)?|comparison|"
     r"course|history|results?|scores?)|[(（].{0,60})\Z",
     re.IGNORECASE,
@@ -105,7 +105,7 @@ def with_title(
 def _metric_in(title: str, is_known: Callable[[str], bool]) -> str | None:
     """The metric that a title names and says no more than: `### Validation accuracy by step`, `Val`."""
     name = name_in(_MARKS.sub("", title.strip()))
-    bare = _ALONG.sub("", _ALONG.sub("", name))  # trajectory (200 problems)
+    bare = _BEHIND_METRIC.sub("", _BEHIND_METRIC.sub("", name))  # trajectory (200 problems)
     if bare.lower() in HELD_OUT:
         return f"{bare} reward"
     return next((one for one in (bare, name) if is_known(one)), None)
