@@ -192,13 +192,13 @@ FEW = 0.01  # share of completions without a reward that is not worth a word
 
 
 def missing_rewards(table: StepTable) -> Finding | None:
-    """A warning where more than one completion in a hundred had no reward, however few steps there were.
+    """A warning where more than one completion in a hundred had no reward, however few steps; an error where none had.
 
     A missing reward is left out of its group, so it costs samples.
 
     ## missing-rewards
 
-    Severity: warning.
+    Severity: error where no completion had a reward, else warning.
 
     Means: more than one completion in a hundred had no reward and taught nothing: a reward function failed on them, or
     none applied.
@@ -215,7 +215,7 @@ def missing_rewards(table: StepTable) -> Finding | None:
         return None
     return Finding(
         id="missing-rewards",
-        severity="warning",
+        severity="error" if share == 1 else "warning",
         summary=(
             f"{share:.0%} of the completions had no reward and taught nothing: a reward function failed on them, or "
             "none applied; the run's log.txt says which"
