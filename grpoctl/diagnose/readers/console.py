@@ -146,9 +146,7 @@ class _Console:
         """By its first line with a metric that we know."""
         if source.path is None or not source.path.is_file() or not is_text(source.path):
             return False
-        parser = LineParser(source.columns, of_text=_is_written(source.path))
-        lines = islice(_lines(source.path, []), _GLANCED_AT if source.glance else _LOOKED_AT)
-        return any(logged.cells for line in lines for logged in parser.feed(line)) or any(parser.finish())
+        return _tells_metrics(source, source.path, of_text=_is_written(source, source.path))
 
     def read(self, source: Source) -> Reading:
         """Rows from the surest form of metrics, numbered by the log's own steps, a progress bar, or their order."""
@@ -182,7 +180,7 @@ class _Console:
         logged = in_order(form, _with_updates_between(log, form, logged), log.parser.rounded)
         distinct, told_again = told_once(logged) if form == "dictionary" else (logged, [])
         notes += told_again
-        distinct = _with_evaluations(log, form, distinct)
+        distinct = _with_ends(log, form, _with_evaluations(log, form, distinct))
         distinct = oldest_first(distinct)
         if not attempts:  # whose steps stood on lines of their own, or in a table
             distinct, attempts = _newest(distinct, source, total)
@@ -233,7 +231,7 @@ def unknown_names(source: Source) -> list[str]:
     """What numbers are called in a text of which no metric is known, the most frequent first; [] where it is none."""
     if source.path is None or not is_text(source.path):
         return []
-    parser = LineParser(source.columns, of_text=_is_written(source.path))
+    parser = LineParser(source.columns, of_text=_is_written(source, source.path))
     seen = 0
     for line in islice(_lines(source.path, []), _GLANCED_AT):
         list(parser.feed(line))
@@ -272,9 +270,21 @@ def _not_there(source: Source, log: _Log) -> list[str]:
     return said
 
 
-def _is_written(path: Path) -> bool:
-    """Whether somebody wrote the text: its headings, sentences and titles say what its numbers are."""
-    return path.suffix.lower() in _TEXTS or is_document(path)
+def _is_written(source: Source, path: Path) -> bool:
+    """Whether somebody wrote the text: its headings, sentences and titles say what its numbers are.
+
+    A .txt may be either: it is taken for a text where it tells no metric as a log.
+    """
+    suffix = path.suffix.lower()
+    of_either = suffix == ".txt" and not _tells_metrics(source, path, of_text=False)
+    return suffix in _TEXTS or of_either or is_document(path)
+
+
+def _tells_metrics(source: Source, path: Path, *, of_text: bool) -> bool:
+    """Whether a metric that we know is among a file's first lines."""
+    parser = LineParser(source.columns, of_text=of_text)
+    lines = islice(_lines(path, []), _GLANCED_AT if source.glance else _LOOKED_AT)
+    return any(logged.cells for line in lines for logged in parser.feed(line)) or any(parser.finish())
 
 
 def _lines(path: Path, notes: list[str]) -> Iterator[Line]:
@@ -285,7 +295,7 @@ def _lines(path: Path, notes: list[str]) -> Iterator[Line]:
 def _scan(source: Source, notes: list[str], run: str | None) -> _Log:
     """All of the log, in one pass, in bounded memory; of tables of several runs the one of that name, or the first."""
     assert source.path is not None
-    of_text = _is_written(source.path)
+    of_text = _is_written(source, source.path)
     parser = LineParser(source.columns, run, of_text=of_text)
     notices, heads = Notices(), Heads(of_text=of_text)
     kept: dict[Form, _KeptByRun] = {form: _KeptByRun() for form in FORMS}
@@ -394,6 +404,8 @@ def _form_of(log: _Log) -> Form:
     form = [*surest, *trains, *there, "dictionary"][0]
     if form == "table" and _sums_up(log):
         return "pairs"
+    if form == "stretches" and _is_between_ends(log):
+        return "table"
     is_aside = _is_aside(log.logged[form], log) or _is_beside_losses(log.logged[form], log)
     return "table" if form in ("pairs", "stretches") and is_aside else form
 
@@ -403,6 +415,28 @@ def _sums_up(log: _Log) -> bool:
     table, lines = log.logged["table"], [entry for entry in log.logged["pairs"] if entry.step is not None]
     steps = {entry.step for entry in lines if entry.cells}
     return _rewarded(log, table) <= _ENDS and len(steps) > _TWICE * _ENDS and _rewarded(log, lines) > _TWICE * _ENDS
+
+
+def _is_between_ends(log: _Log) -> bool:
+    """Whether a sentence tells the ends of a run of which a table tells scores or evaluations step by step."""
+    scored = [entry for entry in log.logged["table"] if any(map(_is_a_score, _metrics_of(log, [entry])))]
+    steps = {entry.step for entry in scored} - {None}
+    ends = log.logged["stretches"]
+    return len(steps) > _ENDS == len(ends) and all(entry.part for entry in ends)
+
+
+def _is_a_score(metric: str | None) -> bool:
+    return metric is not None and metric.startswith(("rewards/", "eval/"))
+
+
+def _with_ends(log: _Log, form: Form, logged: list[Logged]) -> list[Logged]:
+    """A table's rows, the first step's and the last with what a sentence tells of the ends (`reward (0.1 -> 0.2)`)."""
+    if form != "table" or "reward/mean" in _metrics_of(log, logged) or not _is_between_ends(log):
+        return logged
+    begin, end = log.logged["stretches"]
+    untrained = logged[:1] if logged[0].step == 0 else []
+    first, *between, last = logged[len(untrained) :]
+    return [*untrained, with_more_of(first, begin), *between, with_more_of(last, end)]
 
 
 def _is_aside(said: Sequence[Logged], log: _Log) -> bool:

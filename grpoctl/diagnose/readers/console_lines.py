@@ -29,7 +29,7 @@ from grpoctl.diagnose.readers.outline import Outline
 from grpoctl.diagnose.readers.respelled import NUMBER, respelled, unwrapped, value_of
 from grpoctl.diagnose.readers.table_lines import Cut, TableLines, cut_cells, is_rule, split_cells
 from grpoctl.diagnose.readers.text import Line
-from grpoctl.diagnose.readers.told_courses import Courses, is_part
+from grpoctl.diagnose.readers.told_courses import Courses, is_part, values_behind
 from grpoctl.diagnose.readers.trainer_log import flat_numbers
 from grpoctl.diagnose.readers.verl_lines import VerlLines
 from grpoctl.diagnose.readers.written_tables import Course, WrittenTable
@@ -62,7 +62,6 @@ _OF_ROLLOUT = re.compile(r"\b(?:rollout|eval|perf)\s(\d{1,9})\s?:\s*\Z")  # befo
 _STEPS_BEFORE = re.compile(r"\b(?:after|at|by)\s+(\d{1,9})\s*(?:steps?|iter(?:ation)?s?|updates)\b", re.IGNORECASE)
 _SUMMARY_OF = "wandb:"  # what it prints at a run's end, a metric a line
 _OF_SO_MANY = re.compile(r"(\d{1,9})/\d{1,9}")
-_ARROWS = re.compile(rf"[*`]{{0,3}}\s*(?:->|=>|→|⇒)\s*[~≈]?\s*[*`]{{0,3}}(?P<value>{NUMBER})")
 _LISTED = re.compile(r"\(([^()]*[A-Za-z][^()]*(?:/[^()/]+){2,})\)\s*:?\s*\Z")  # (step / reward / kl): names of columns
 _TO = re.compile(r"\s?(?:-|–|—|to)\s?\+?(?P<value>(?:\d+\.?\d*|\.\d+)%?)(?![\w./-])")  # behind a number: a range
 _LONGEST_NAME = 120  # characters
@@ -124,8 +123,9 @@ _OF_ONE = re.compile(  # of several that are printed: `Example 1 (Reward: 1.0)`,
 _IN_PROSE = re.compile(  # the trainer still printed `reward_mean: 0.0000`
     rf"[A-Za-z]{{2,}}\W+`[\w/. -]{{1,60}}[=:]\s?(?:{NUMBER})`|`[\w/. -]{{1,60}}[=:]\s?(?:{NUMBER})`\W+[A-Za-z]{{2,}}"
 )
-_NEXT_TO_BEST = frozenset({  # of a run, and no step's; seconds per step; a loss of another kind
-    "best", "max", "highest", "peak", "record", "top", "per", "unsupervised",
+_NEXT_TO_BEST = frozenset({  # of a run, and no step's; seconds per step; a loss of another kind; before and after
+    "best", "max", "highest", "peak", "record", "top", "per", "unsupervised", "pre-training", "post-training", "pre-rl",
+    "post-rl",
 })  # fmt: skip
 _SCORES = frozenset({"score", "scores"})
 _SCORED = frozenset({  # what such a score is of, and no reward
@@ -565,17 +565,14 @@ class LineParser:
         named: Cells = {}
         stretches: dict[str, list[float | None]] = {}
         for match in _PAIR.finditer(text) if _MAY_PAIR.search(text) else ():
-            name, values, end = self._spelled(match["name"]), [value_of(match["value"])], match.end()
-            while len(values) < _MOST_VALUES and (more := _ARROWS.match(text, end)) is not None:
-                values.append(value_of(more["value"]))
-                end = more.end()
-            first = values[0]
+            name, first = self._spelled(match["name"]), value_of(match["value"])
+            values = [first, *values_behind(text, match.end())]
             if first == 0 and _ROUNDED_AWAY.fullmatch(match["value"]):
                 self.rounded.add(name)
             if len(values) > 1 and self._is_known(name):
                 stretches[name] = values
             elif len(values) == 1 and first is not None and first >= 0 and self._is_metric(name):
-                other = _TO.match(text, end)
+                other = _TO.match(text, match.end())
                 named.setdefault(name, first if other is None else (first + (value_of(other["value"]) or 0.0)) / 2)
             else:
                 named.setdefault(name, first)

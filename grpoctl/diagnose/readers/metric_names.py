@@ -157,6 +157,7 @@ _OTHERS = _table(  # OpenRLHF, slime, prime-rl, tinker, TRL's PPO, open-instruct
     optim/entropy | entropy
     optim/kl_sample_train_v1 | sampler/kl
     mismatch_kl/mean | sampler/kl
+    sampling_importance_ratio | sampler/ratio_mean
     entropy/mean | entropy
     is_truncated/mean | completions/truncated
     seq_len/mean | completions/length
@@ -489,6 +490,8 @@ def name_of(theirs: str) -> str | None:
 
     Names with spaces or capitals (`Training Loss`, `completions / mean_length`), or with `train/` before them, too.
     """
+    if "`" in theirs:  # Markdown's marks
+        return name_of(theirs.replace("`", ""))
     behind, exact = _BEHIND.fullmatch(theirs), _exact(theirs)
     if behind is not None and behind["trained"] and (exact is None or exact.startswith("rewards/")):
         return name_of(behind["name"])  # no function is called `train`
@@ -556,7 +559,8 @@ def _one_reward(theirs: str) -> str | None:
     part = "_".join(word for word in words if word not in _EVALUATED | _OF_PLACE)
     if held_out and part in _OF_SPREAD:
         return None  # eval/max_reward, std_eval_reward
-    if held_out and len(words) > 1 and "/" not in theirs:  # initial_eval_reward, eval_format_reward
+    under = theirs.lower().rpartition("/")[0]
+    if held_out and len(words) > 1 and (under in _EVALUATED or not under):  # initial_eval_reward, eval/format_reward
         return f"eval/rewards/{part}" if part else "eval/reward"
     if not _OF_PROSE.isdisjoint(words):
         return None

@@ -35,6 +35,7 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _CHINESE = {  # and Japanese, and others where they have letters of their own
     "Antwortlänge": " response length ", "Länge": " length ",
     "零方差": " zero variance ", "方差": " variance ", "组": " group ",
+    "中位数": " median ", "中位": " median ", "中央値": " median ",
     "平均": " avg ", "均值": " mean ", "奖励": " reward ", "得分": " score ", "分数": " score ", "熵": " entropy ",
     "损失": " loss ", "学习率": " lr ", "梯度范数": " grad norm ", "梯度": " grad ", "回复": " response ",
     "响应": " response ", "回答": " response ", "输出": " output ", "长度": " length ", "准确率": " accuracy ",
@@ -59,7 +60,7 @@ _EASTERN = sorted(
 )  # the longest first: 截断率 before 率
 _SAYS_NOTHING = frozenset({
     "avg", "mean", "average", "averaged", "train", "training", "batch", "rollout", "policy", "the", "of", "per",
-    "a", "in", "on", "at", "by", "to", "over", "value", "curr", "current", "token", "tokens", "step", "final",
+    "median", "a", "in", "on", "at", "by", "to", "over", "value", "curr", "current", "token", "tokens", "step", "final",
     "total", "overall", "raw", "actor", "rolling", "smoothed", "ema", "running", "approx", "estimated", "est",
     "ref", "reference", "all", "group", "trainer", "stats", "metrics", "ppo", "grpo", "rl", "learner", "optim", "task",
     "de", "la", "del", "du", "do", "da", "medio", "media", "promedio", "moyenne", "moyen", "средняя", "средний",

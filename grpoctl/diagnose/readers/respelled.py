@@ -45,6 +45,11 @@ _LOGURU = re.compile(
 )  # | module:function:12 - , where loguru was called
 _BOLD = re.compile(r"\*\*([^*:：]{1,60})([:：])\*\*\s{0,9}")  # **Mean reward:** 0.5
 _PLACE = re.compile(r"step|iter|epoch", re.IGNORECASE)
+_BEGINS_AT_A_STEP = re.compile(r"\W*(?:step|iter(?:ation)?|update)\s?\d{1,9}\b", re.IGNORECASE)
+_QUOTED = re.compile(  # `train/loss` 0.02 of such a line
+    rf"`([A-Za-z][\w/.@-]{{0,80}})`(?=\s[*~≈`]{{0,3}}(?:{NUMBER}))"
+)
+_IN_BOLD = re.compile(rf"\*\*({NUMBER})\*\*")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,]|\.\d*,)")  # 1,048,576
 _OVERLINED = re.compile(r"\b([A-Za-z])[\u0300-\u0305]")  # R̄
 _LETTERS = {"∇": "grad_norm", "π": "pg_loss"}  # before a value
@@ -88,6 +93,7 @@ def respelled(text: str) -> str:
     words = _ONE_EACH.sub(_told_by_mean_of_list, words) if "," in words else words
     words = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), words) if "," in words else words
     words = words if words.isascii() else _in_latin(words)
+    words = _without_marks(words) if "`" in words else words
     words = _OF_A_STEP.sub(r"\2 \3 \1: ", words) if len(_PLACE.findall(words)) == 1 else words
     words = _PAIRED.sub(r" \2: \3 ", words) if "('" in words or '("' in words else words
     words = _MEAN_OF.sub(_told_by_words, words)
@@ -117,7 +123,15 @@ def _told_by_mean(match: re.Match[str]) -> str:
     return f"{name}: {mean}, {'group_reward_std' if of_groups else f'{name} std'}: {sd}"
 
 
+def _without_marks(text: str) -> str:
+    """A line that begins with its step, without Markdown's marks around the names and values that stand in it."""
+    if _BEGINS_AT_A_STEP.match(text) is None:
+        return text
+    return _IN_BOLD.sub(r"\1", _QUOTED.sub(r"\1", text))
+
+
 def _in_latin(text: str) -> str:
-    """The text with a mean's mark and the letters that papers use for metrics spelt out."""
+    """The text with a mean's mark and the letters that papers use for metrics spelt out, and a hyphen for a minus."""
+    text = text.replace("\u2212", "-")
     text = _OVERLINED.sub(lambda match: "reward" if match[1] in "rR" else match[1], text)
     return _BY_LETTER.sub(lambda match: _LETTERS[match[1]], text)

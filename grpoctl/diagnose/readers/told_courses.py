@@ -13,7 +13,7 @@ from dataclasses import replace
 from grpoctl.diagnose.readers.logged import Logged
 from grpoctl.diagnose.readers.metric_names import HELD_OUT, name_of
 from grpoctl.diagnose.readers.respelled import NUMBER, value_of
-from grpoctl.diagnose.readers.written_tables import Stretch, stretched
+from grpoctl.diagnose.readers.written_tables import Stretch, of_no_score, stretched
 
 _FIRST, _LAST = (rf"[~≈]?[*`]{{0,3}}(?P<{end}>{NUMBER})[*`]{{0,3}}" for end in ("first", "last"))
 _FROM_TO = re.compile(  # val reward from `0.73` at step 0 to `0.82` at step 50
@@ -21,12 +21,13 @@ _FROM_TO = re.compile(  # val reward from `0.73` at step 0 to `0.82` at step 50
     rf"{_LAST}(?: (?:at|by) step (?P<end>\d{{1,7}}))?(?![\w/])"
 )
 _HAS_ARROW = re.compile(r"\d%?[*`]{0,3}\s*(?:->|→|=>|⇒)")
-_MOVED = re.compile(  # grad_norm exploded 4.6 → 473
-    rf"(?P<name>(?:[\w/.`*:-]+ ){{1,5}}){_FIRST}\s*(?:->|→|=>|⇒)\s*{_LAST}(?![\w/])"
+ARROWS = re.compile(rf"[*`]{{0,3}}\s*(?:->|=>|→|⇒)\s*[~≈]?\s*[*`]{{0,3}}(?P<value>{NUMBER})")
+_MOVED = re.compile(  # grad_norm exploded 4.6 → 473; train reward (0.65 → 0.74)
+    rf"(?P<name>(?:[\w/.`*:-]+ ){{1,5}})\(?{_FIRST}(?={ARROWS.pattern}(?![\w/]))"
 )
 _ALONG = re.compile(  # behind a metric's name and before its values: reward by step (6 steps), reward_history
     r"[ _](?:(?:by|per|over|each|every|por|par|pro)[ _](?:the )?(?:train(?:ing|er) )?(?:steps?|epochs?|iterations?|"
-    r"updates?|rounds?|checkpoints?|evaluations?|paso|passo|pas|schritt)|history|curve|trend|course)"
+    r"updates?|rounds?|checkpoints?|evaluations?|paso|passo|pas|schritt)|history|curve|trend|course|trajectory|progression)"
     r"(?:\s*\([^()]{0,40}\))?\**\s*\Z",
     re.IGNORECASE,
 )
@@ -39,9 +40,11 @@ _AT_STEP = re.compile(  # 61.1% (30), 0.22 (Step 1)
     rf"\**[~≈]?(?P<value>(?<![\w./-]){NUMBER})\**\s*\((?:at\s)?(?P<word>step\s?)?(?P<step>\d{{1,7}})\)\**",
     re.IGNORECASE,
 )
-_STEP_FIRST = re.compile(  # step 25=0.815; 25: 0.815
-    rf"(?<![\w./-])(?P<word>(?:step|ckpt|checkpoint|iter)[\s_-]{{0,8}})?(?P<step>\d{{1,7}})\s?[=:]\s{{0,8}}"
-    rf"[*`]{{0,3}}(?P<value>{NUMBER})(?![\w./:])[*`]{{0,3}}(?:\s?\([a-z ]{{1,12}}\))?"
+_STEP_FIRST = re.compile(  # step 25=0.815; 25: 0.815; step 25 44/89 (+11/-7)
+    rf"(?<![\w./-])(?P<word>(?:step|ckpt|checkpoint|iter)[\s_-]{{0,8}})?(?P<step>\d{{1,7}})"
+    rf"(?:\s?[=:]\s{{0,8}}|(?(word)\s{{1,8}}|(?!)))"
+    rf"[*`]{{0,3}}(?P<value>\d{{1,7}}/\d{{1,7}}|{NUMBER})(?![\w./:])[*`]{{0,3}}"
+    r"(?:\s?\((?:[a-z ]{1,12}|[+-]\d{1,5}(?:/[+-]?\d{1,5})?)\))?"
     r"(?=\s*(?:\Z|[,;|·→]|->)|\s{2,}|\s(?:\d|step\b))",  # `Step 1: 1 point` is none
     re.IGNORECASE,
 )
@@ -94,7 +97,7 @@ class Courses:
         for match in _MOVED.finditer(text) if len(text) < _LONGEST and _HAS_ARROW.search(text) else ():
             name = self.known_in(re.sub(r"[`*:]", "", match["name"]).split())
             if name is not None and name not in told:
-                self.note(number, name, [value_of(match["first"]), value_of(match["last"])])
+                self.note(number, name, [value_of(match["first"]), *values_behind(text, match.end())])
 
     def note_list(self, number: int, text: str) -> bool:
         """Remembers a list of a metric's values along the run, or at their steps; whether the line has one."""
@@ -109,12 +112,13 @@ class Courses:
         found = False
         for run in _runs_of(_STEP_FIRST, text) if len(text) < _LONGEST else ():
             head = text[: run[0].start()].strip(" -*•|:=\t")
-            named = self._named_at_the_end(_ALONG.sub("", head)) if head else None
+            counted = len({match["value"].partition("/")[2] for match in run} | {""}) == 2  # of one number of problems
+            named = self._named_at_the_end(_ALONG.sub("", head), counted=counted) if head else None
             below = None if head or not (run[0]["word"] or _OF_STEPS.search(title)) else self._titled(title)
             enough = len(run) > 1 or (below is not None and run[0]["word"])
             if (name := named or below) is None or not enough or (named and not run[0]["word"]):
                 continue
-            values, steps = [value_of(match["value"]) for match in run], [int(match["step"]) for match in run]
+            values, steps = [_share_or_number(match["value"]) for match in run], [int(match["step"]) for match in run]
             before = self._told.get(name) if below is not None else None
             if before is None or not before.steps or before.steps[-1] >= steps[0]:
                 self.note(number, name, values, steps=steps)
@@ -162,14 +166,17 @@ class Courses:
                 at = step if each else None
                 yield Logged(line=line, form="stretches", cells=cells, step=at, part=len(rows) > 1 and not each)
 
-    def _named_at_the_end(self, words: str) -> str | None:
-        """The metric that the last words name, where none of them says that it is a limit or a wish."""
+    def _named_at_the_end(self, words: str, *, counted: bool) -> str | None:
+        """The metric that the last words name, where none of them says that it is a limit or a wish; an evaluation
+        where what was solved is counted.
+        """
         last = words.replace("*", " ").replace("_", " ").split()[-4:]
         if not _WISHED.isdisjoint(map(str.lower, last)):
             return None
         names = (" ".join(last[at:]) for at in range(len(last)))
         known = next((name for name in names if self._is_known(name) and not is_part(name)), None)
-        return known or ("eval reward" if last and last[-1].lower() in HELD_OUT else None)
+        counted = counted and not of_no_score(map(str.lower, last))
+        return known or ("eval reward" if counted or (last and last[-1].lower() in HELD_OUT) else None)
 
     def _titled(self, title: str) -> str | None:
         """The metric that a title names, and no more than that."""
@@ -218,9 +225,26 @@ class Courses:
         return None if name is None else (name, [value_of(value) for value in values])
 
 
+def values_behind(text: str, end: int) -> list[float | None]:
+    """The values that follow each other by arrows from a place of the text on: `-> 0.2 -> 0.3`."""
+    values: list[float | None] = []
+    while len(values) < _MOST_VALUES and (more := ARROWS.match(text, end)) is not None:
+        values.append(value_of(more["value"]))
+        end = more.end()
+    return values
+
+
 def is_part(name: str) -> bool:
     """Whether a name of several words is that of a part of the reward: in prose any word may stand before `reward`."""
     return " " in name and (name_of(name) or "").startswith(("rewards/", "eval/rewards/"))
+
+
+def _share_or_number(text: str) -> float | None:
+    """The number, or the share that a count of so many is; None where it is none."""
+    part, _, whole = map(str.strip, text.partition("/"))
+    if not whole:
+        return value_of(text)
+    return int(part) / int(whole) if 0 <= int(part) <= int(whole) != 0 else None
 
 
 def _listed(text: str) -> list[str]:

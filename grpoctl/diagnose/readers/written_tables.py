@@ -98,6 +98,8 @@ _COMPARED = frozenset({"learning_rate", "beta"})  # metrics that settings are, t
 _RUN_NAME = re.compile(
     r"(?i:run|exp|experiment|arm|trial|variant|config|model)(?:[-_]?(?:\d{1,3}|[A-Z])|[-_][a-z]{1,3})"
 )
+_CLIP_RATIO = re.compile(r"clip(?:ped)?[ _]ratio", re.IGNORECASE)  # verl's of responses, or PPO's of tokens
+_MOST_CLIPPED = 0.05  # of the tokens, by PPO
 _SHARES = (
     "groups/dead", "completions/truncated", "completions/valid", "completions/distinct", "policy/clip_share",
 )  # fmt: skip
@@ -162,6 +164,7 @@ class WrittenTable:
             has_ends = has_ends or bool(gone)
             table = replace(self, lines=[line for place, line in enumerate(self.lines) if place - 1 not in gone])
         header = [without_total(name_in(cell), [row[place] for row in body]) for place, cell in enumerate(first)]
+        header = _with_truncation(header, body)
         named, header = header, _with_evaluations(header, body, is_known)
         taken = [name for name, now in zip(named, header, strict=True) if name != now]
         across = [place for place, name in enumerate(header) if is_known(name)]
@@ -291,6 +294,19 @@ def _of_metrics(tables: Mapping[str, Wide], is_known: Callable[[str], bool], ask
     return replace(course, runs=Runs(found=runs)) if course.rows and len(runs) > 1 else course
 
 
+def _with_truncation(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    """The names, with a `clip_ratio` beside a length that is too large for PPO's as the share that was cut off."""
+    names = list(header)
+    if "completions/length" not in map(name_of, names):
+        return names
+    for place, name in enumerate(header):
+        of_clip = _CLIP_RATIO.fullmatch(name.strip()) is not None
+        values = [value for row in body if of_clip for value in cell_values(row[place]) if value is not None]
+        if values and _MOST_CLIPPED < max(values) <= 1:
+            names[place] = "response clip ratio"
+    return names
+
+
 def _with_evaluations(
     header: Sequence[str], body: Sequence[Sequence[str]], is_known: Callable[[str], bool]
 ) -> list[str]:
@@ -313,7 +329,7 @@ def _with_evaluations(
             _SHARE.search(cell) and number_in(plain_text(cell)) is not None for cell in cells
         )
         words = frozenset(re.findall(r"[a-z]+", name.lower()))
-        if place in (column, *known) or not are_shares or _of_no_score(words) or is_change(name):
+        if place in (column, *known) or not are_shares or of_no_score(words) or is_change(name):
             continue
         if any(not is_empty(row[place]) for row in alone):
             names[place] = f"eval/slices/{'_'.join(words_of(name)) or place}"
@@ -328,7 +344,7 @@ def _states_settings(header: Sequence[str], names: Sequence[str]) -> bool:
     return stated and not any(metric.startswith(_TOLD_LATER) for metric in metrics)
 
 
-def _of_no_score(words: Iterable[str]) -> bool:
+def of_no_score(words: Iterable[str]) -> bool:
     """Whether words name a share that is no score: of machines, lengths, failures."""
     return any(word in _NO_SCORES or word.startswith(_NO_SCORE_BEGINS) for word in words)
 

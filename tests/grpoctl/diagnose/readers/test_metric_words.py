@@ -31,6 +31,8 @@ from grpoctl.diagnose.readers.metric_words import metric_by_words, part_by_words
         ("tokens/completion", "completions/length"),
         ("KL div", "kl"),
         ("KL (nats)", "kl"),
+        ("median KL", "kl"),
+        ("kl 中位", "kl"),
         ("KL (β)", "kl"),
         ("KL penalty (β)", "beta"),
         ("reward (beta)", "reward/mean"),

@@ -23,6 +23,8 @@ from grpoctl.diagnose.readers.respelled import respelled
         ("0.1,200 and 12,34", "0.1,200 and 12,34"),
         ("R̄=-2.02 ∇= 0.5 π=-0.01", "reward=-2.02 grad_norm= 0.5 pg_loss=-0.01"),
         ("r̄=0.239±0.221", "reward=0.239±0.221"),
+        ("Step 1: `kl` **0.06**, `train/loss` 8.6e-5, loss −1.5", "Step 1: kl 0.06, train/loss 8.6e-5, loss -1.5"),
+        ("it printed `kl` 0.06", "it printed `kl` 0.06"),  # a sentence of no step
     ],
 )
 def test_spellings(text: str, spelled: str) -> None:

@@ -77,6 +77,27 @@ COURSES = {
         "0.5, 0.6\n",
         [{"step": step, "reward/mean": step / 10} for step in range(1, 7)],
     ),
+    "a chain of values": (
+        "- Reward trajectory: 0.4 -> 0.3 -> 0.5 -> 0.6\n",
+        [{"step": at, "reward/mean": value} for at, value in enumerate((0.4, 0.3, 0.5, 0.6), 1)],
+    ),
+    "ends in brackets": (
+        "train reward (0.25 → 0.75)\nheld-out reward (0.5 → 0.4)\n",
+        [{"step": 1, "reward/mean": 0.25, VAL: 0.5}, {"step": 2, "reward/mean": 0.75, VAL: 0.4}],
+    ),
+    "problems that were solved of so many": (
+        "- TB2.1 churn: step 0 40/80; step 3 48/80 (+11/-3); step 6 20/80 (+2/-30)\n",
+        [{"step": 0, VAL: 0.5}, {"step": 3, VAL: 0.6}, {"step": 6, VAL: 0.25}],
+    ),
+    "the ends of a reward beside a table of evaluations": (
+        "| step | eval reward |\n|---|---|\n| 0 | 0.5 |\n| 20 | 0.4 |\n| 40 | 0.3 |\n\nshaped reward (0.1 -> 0.2)\n",
+        [{"step": 0, VAL: 0.5}, {"step": 20, VAL: 0.4, "reward/mean": 0.1}, {"step": 40, VAL: 0.3, "reward/mean": 0.2}],
+    ),
+    "the ends of what a table tells step by step": (
+        "| step | reward | eval reward |\n|---|---|---|\n| 1 | 0.5 | 0.1 |\n| 2 | 0.4 | 0.1 |\n| 3 | 0.3 | 0.1 |\n\n"
+        "KL 0.1 -> 0.2\n",
+        [{"step": at, "reward/mean": value, VAL: 0.1} for at, value in enumerate((0.5, 0.4, 0.3), 1)],
+    ),
     "one value in bold": (
         "- **Mean reward:** 0.45\n- **KL:** 0.02\n- **Entropy:** 0.3\n",
         [{"step": 1, "reward/mean": 0.45, "kl": 0.02, "entropy": 0.3}],
@@ -102,6 +123,9 @@ def test_a_course(name: str, tmp_path: Path) -> None:
         "### Reward\n\n0: 120, 1: 80\n",
         "## Reward per step\n\nsections 1: 0.5, 2: 0.7\n",
         "val split: step 1 of 3\n",
+        "- failures: step 0 40/80; step 3 48/80\n",
+        "- churn: step 0 40/80; step 3 12/90\n",
+        "- budget: step 0 40/80; step 3 48/80\n",
         "The range is from 0 at step 0 to 1 at step 5 for everybody.\n",
     ],
 )
@@ -113,6 +137,13 @@ def test_no_course(text: str, tmp_path: Path) -> None:
 def test_numbered_lines_of_a_log_are_no_course_below_a_title(tmp_path: Path) -> None:
     with pytest.raises(GrpoError):
         rows_of("Reward per step\n\n1: 0.9   2: 0.6   3: 0.7\n", tmp_path, "train.log")
+
+
+def test_a_txt_is_a_text_where_it_is_no_log(tmp_path: Path) -> None:
+    told = "Reward per step\n\n1: 0.9   2: 0.6   3: 0.7\n"
+    assert [row["reward/mean"] for row in rows_of(told, tmp_path, "notes.txt")] == [0.9, 0.6, 0.7]
+    logged = "step 1: reward 0.1, kl 0.2\n"
+    assert [row["reward/mean"] for row in rows_of(told + logged, tmp_path, "train.txt")] == [0.1]
 
 
 def test_a_step_that_is_cited_above_the_rows_is_none_of_its_own(tmp_path: Path) -> None:

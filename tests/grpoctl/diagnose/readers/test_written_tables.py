@@ -188,6 +188,24 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
             {"step": 200, "reward/mean": 0.03, "kl": 14.7},
         ],
     ),
+    "a clip ratio beside lengths that is too large for PPO's": (
+        "| step | reward | resp_len | clip_ratio |\n|-|-|-|-|\n| 5 | 0.4 | 630 | 4% |\n| 30 | 0.3 | 970 | **31%** |\n",
+        [
+            {"step": 5, "reward/mean": 0.4, "completions/length": 630, "completions/truncated": 0.04},
+            {"step": 30, "reward/mean": 0.3, "completions/length": 970, "completions/truncated": 0.31},
+        ],
+    ),
+    "a clip ratio that may be PPO's": (
+        "| step | reward | resp_len | clip_ratio |\n|-|-|-|-|\n| 5 | 0.4 | 630 | 0.001 |\n| 30 | 0.3 | 970 | 0.05 |\n",
+        [
+            {"step": 5, "reward/mean": 0.4, "completions/length": 630},
+            {"step": 30, "reward/mean": 0.3, "completions/length": 970},
+        ],
+    ),
+    "a large clip ratio beside no length": (
+        "| step | reward | clip_ratio |\n|--|--|--|\n| 5 | 0.4 | 4% |\n| 30 | 0.3 | 31% |\n",
+        [{"step": 5, "reward/mean": 0.4}, {"step": 30, "reward/mean": 0.3}],
+    ),
     "metric and value": (
         "| Metric | Value |\n|---|---|\n| reward | 0.1 → 0.4 |\n| completions/clipped_ratio | ~0.98 |\n",
         [
