@@ -81,6 +81,10 @@ COURSES = {
         "- Reward trajectory: 0.4 -> 0.3 -> 0.5 -> 0.6\n",
         [{"step": at, "reward/mean": value} for at, value in enumerate((0.4, 0.3, 0.5, 0.6), 1)],
     ),
+    "a chain in a sentence": (
+        "The train reward moved 0.4 -> 0.3 -> 0.5 here.\n",
+        [{"step": at, "reward/mean": value} for at, value in enumerate((0.4, 0.3, 0.5), 1)],
+    ),
     "ends in brackets": (
         "train reward (0.25 → 0.75)\nheld-out reward (0.5 → 0.4)\n",
         [{"step": 1, "reward/mean": 0.25, VAL: 0.5}, {"step": 2, "reward/mean": 0.75, VAL: 0.4}],
@@ -142,8 +146,8 @@ def test_numbered_lines_of_a_log_are_no_course_below_a_title(tmp_path: Path) -> 
 def test_a_txt_is_a_text_where_it_is_no_log(tmp_path: Path) -> None:
     told = "Reward per step\n\n1: 0.9   2: 0.6   3: 0.7\n"
     assert [row["reward/mean"] for row in rows_of(told, tmp_path, "notes.txt")] == [0.9, 0.6, 0.7]
-    logged = "step 1: reward 0.1, kl 0.2\n"
-    assert [row["reward/mean"] for row in rows_of(told + logged, tmp_path, "train.txt")] == [0.1]
+    logged = "step 1: loss 0.1, kl 0.2\n"
+    assert rows_of(told + logged, tmp_path, "train.txt") == [{"step": 1, "loss": 0.1, "kl": 0.2}]
 
 
 def test_a_step_that_is_cited_above_the_rows_is_none_of_its_own(tmp_path: Path) -> None:
