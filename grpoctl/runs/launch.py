@@ -66,6 +66,7 @@ def prepare(launch: Launch, home: Home) -> Prepared:
             tidy(newest)
             return Prepared(run=newest, finished=True, notes=(f"{newest.id} had ended already: nothing to resume",))
         notes.append(f"no run of {stem} to resume: starting a new one")
+    notes += [f"{run.id} is under way with this very spec and seed: this one repeats it" for run in _held(home, stem)]
     source = source_of(spec, home)
     recorded = revisions_of(home).recorded_as(spec, launch.loaded.authored)
     if recorded.changed:
@@ -153,9 +154,18 @@ def identity_of(run: RunDir) -> dict[str, object]:
     return {**{key: document[key] for key in keys}, "overrides": document.get("overrides", [])}
 
 
+def _held(home: Home, stem: str) -> list[RunDir]:
+    """The run of the stem that a process trains now, the newest of several; [] where none is trained."""
+    return [run for run in _runs_of(home, stem) if run.is_held()][:1]
+
+
+def _runs_of(home: Home, stem: str) -> list[RunDir]:
+    return [run for run in home.runs() if run.id.rpartition("-")[0] == stem]
+
+
 def _newest(home: Home, stem: str) -> RunDir | None:
     """The newest finished run of the stem."""
-    runs = [run for run in home.runs() if run.id.rpartition("-")[0] == stem]
+    runs = _runs_of(home, stem)
     ended = [run for run in runs if (record := status.read(run.status)) is not None and record.status.ended]
     return ended[0] if ended else None
 

@@ -22,6 +22,15 @@ def tiny(seed: int = 0, *overrides: str) -> Loaded:
     return load("p31", profile="tiny", seed=seed, overrides=overrides)
 
 
+def test_a_run_that_repeats_one_under_way_says_so(home: Home) -> None:
+    first = prepare(Launch(loaded=tiny(), overrides=[]), home).run
+    with first.hold():
+        (note,) = prepare(Launch(loaded=tiny(), overrides=[]), home).notes
+        assert prepare(Launch(loaded=tiny(1), overrides=[]), home).notes == ()  # of another seed
+    assert note == f"{first.id} is under way with this very spec and seed: this one repeats it"
+    assert prepare(Launch(loaded=tiny(), overrides=[]), home).notes == ()
+
+
 def test_a_new_run_has_its_resolved_spec_and_what_it_is(home: Home) -> None:
     loaded = tiny(3, "beta=0.01")
     prepared = prepare(Launch(loaded=loaded, overrides=["beta=0.01"]), home)
