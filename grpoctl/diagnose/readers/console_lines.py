@@ -51,6 +51,7 @@ _PAIR = re.compile(  # not `score = 70 + 85`: that is a completion's own sum
     rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"`]?\**{_SIGN}(?P<value>{NUMBER})"
     r"(?![\w./]*[\w/]|:\d|\s?[+*×÷]\s?\d)"
 )
+_OF_CASES = re.compile(r"\s[^\W\d][^/|;,\n]{0,40}\s/\s[-+−]?\d")  # reward = +1 if solved / -1 if not / 0: a rule
 _BARE = re.compile(
     rf"(?<![\w/.-])(?P<name>[A-Za-z{_EAST}][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
     rf"\s+[~≈`]?(?P<value>{NUMBER})(?![\w./]*[\w/]|:\d)"
@@ -565,6 +566,8 @@ class LineParser:
         named: Cells = {}
         stretches: dict[str, list[float | None]] = {}
         for match in _PAIR.finditer(text) if _MAY_PAIR.search(text) else ():
+            if _OF_CASES.match(text, match.end()) is not None:
+                continue
             name, first = self._spelled(match["name"]), value_of(match["value"])
             values = [first, *values_behind(text, match.end())]
             if first == 0 and _ROUNDED_AWAY.fullmatch(match["value"]):

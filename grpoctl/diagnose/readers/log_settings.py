@@ -77,7 +77,7 @@ _BOX_OF_SETTINGS = re.compile(
 )
 _OF_A_BOX = re.compile(r"\s*[|│+├└╞═-]")
 _BOXED = re.compile(  # | Learning rate | 5e-6 (cosine) |
-    r"^\s*[|│]\s*[*`_]*(?P<name>[A-Za-zβ][\w. -]{0,40}?)(?:\s*\([^()]{1,20}\))?[*`_]*\s*"
+    r"^\s*[|│]\s*[*`_]*(?P<name>[^\W\d_][\w. -]{0,40}?)(?:\s*\([^()]{1,20}\))?[*`_]*\s*"
     r"[|│]\s*['\"*`]{0,3}(?P<value>[^\s|│'\"*`]{1,40})['\"*`]{0,3}(?:\s*[(（,;][^|│]{0,80})?\s*[|│]"
 )
 _IS = r"[`*]*\s{0,3}(?:of|is|was|为|は|:|：|=|\|)?\s{0,3}[`*]{0,3}"  # between a name and its value

@@ -65,6 +65,7 @@ _SAYS_NOTHING = frozenset({
     "ref", "reference", "all", "group", "trainer", "stats", "metrics", "ppo", "grpo", "rl", "learner", "optim", "task",
     "de", "la", "del", "du", "do", "da", "medio", "media", "promedio", "moyenne", "moyen", "средняя", "средний",
     "среднее", "средн", "entrenamiento", "treino", "paso", "par", "por", "на",
+    "windowed", "window", "online", "trajectory", "traj",
     "ep", "episode", "episodes", "env", "with", "update", "emit", "emitting", "native", "canonical", "mittel",
 })  # fmt: skip
 _HELD_OUT = frozenset({
@@ -278,7 +279,8 @@ def metric_by_words(name: str) -> str | None:
 def _with_remarks(plain: str, remarks: str) -> str | None:
     """The metric of a name by what stands in its brackets, too: `reward (eval)`, `KL penalty (β)`."""
     words = set(_words(remarks))
-    if remarks.strip().lower() in ("β", "beta") and _WEIGHT_OF_KL.match(plain):
+    weight = _WEIGHT_OF_KL.match(plain)
+    if weight is not None and (remarks or plain[weight.end() :]).strip().lower() in ("β", "beta"):
         return "beta"
     if words and words <= _HELD_OUT | {"std", "max", "min"}:
         return _of_words(plain)

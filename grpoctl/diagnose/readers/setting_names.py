@@ -34,6 +34,13 @@ SETTINGS = {  # what scripts call them, in small letters with _: our field
     "generate_max_len": "max_completion_length", "rollouts_per_example": "num_generations",
     "max_response_length": "max_completion_length", "max_grad_norm": "max_grad_norm", "grad_clip": "max_grad_norm",
     "warmup_steps": "warmup_steps", "max_steps": "max_steps", "rollout_max_response_len": "max_completion_length",
+    "学习率": "learning_rate", "学習率": "learning_rate", "학습률": "learning_rate", "温度": "temperature",
+    "采样温度": "temperature", "온도": "temperature", "组大小": "num_generations", "每组采样数": "num_generations",
+    "每组生成数": "num_generations", "组内采样数": "num_generations", "그룹_크기": "num_generations",
+    "グループサイズ": "num_generations", "kl系数": "beta", "kl_系数": "beta", "kl权重": "beta", "kl_权重": "beta",
+    "kl係数": "beta", "kl_계수": "beta", "最大生成长度": "max_completion_length",
+    "最大回复长度": "max_completion_length", "最大输出长度": "max_completion_length",
+    "最大响应长度": "max_completion_length", "最大步数": "max_steps",
 }  # fmt: skip
 _NO_FIELDS = frozenset({  # that no rule reads, and runs are compared over
     "batch_size", "lora_rank", "lora_r", "loss_type", "scale_rewards", "clip_ratio", "optimizer", "scheduler",

@@ -46,11 +46,11 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺\u2212\u2013\u2014\u20
 _BRACKETS = str.maketrans("（）", "()")
 LONGEST = 200  # characters of a cell that says something
 _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "∞": math.inf}
-_STEP_WORDS = r"(?:global[ _])?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
+_STEP_WORDS = r"(?:global[ _]?)?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(k?)"
 _STEP_LABEL = re.compile(rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}(?:\s*{_STEP_WORDS})?\+?")
 _EPOCH_LABEL = re.compile(r"epoch\s*(\d{1,4}(?:\.\d{1,3})?)(?:\s*\((?:start|initial|best|final|last|end)\))?")
-STEP_INSIDE = re.compile(rf"\b(?:steps?|iter(?:ation)?s?|ckpt|checkpoint)[\s_#:=-]*{_COUNT}\b")
+STEP_INSIDE = re.compile(rf"(?:\b|(?<=\bglobal))(?:steps?|iter(?:ation)?s?|ckpt|checkpoint)[\s_#:=-]*{_COUNT}\b")
 _STEPS_COUNTED = re.compile(rf"\b{_COUNT}[\s-]*(?:steps|iter(?:ation)?s|updates)\b")
 _STEP_RANGE = re.compile(
     rf"(?:{_STEP_WORDS}[\s_#:=-]*)?{_COUNT}\s*(?:-|to|\.\.+|until|through)\s*"
@@ -76,6 +76,7 @@ _STAGES = _BEFORE | MODELS | {
 }  # fmt: skip
 UNTRAINED = frozenset({"base", "baseline", "sft", "untrained", "pretrained", "start"})
 BY_REWARDS = frozenset({"grpo", "rl", "ppo", "dapo", "gspo", "rloo", "rlvr", "rft", "dpo", "reinforce"})
+_MODEL = re.compile(r"[a-z][\w.]*(?:[-_ ][\w.]+){0,3}?[-_ ]\d+(?:\.\d+)?[bm](?:[-_][a-z]+){0,2}")
 _FEW_WORDS = 4  # of a stage's label
 _STAGE_WORDS = frozenset({
     "start", "starting", "early", "begin", "beginning", "initial", "initially", "first", "before", "mid", "middle",
@@ -169,7 +170,7 @@ def steps_of_label(text: str) -> tuple[int, int] | None:
     if len(text) > LONGEST:
         return None
     plain = plain_text(ARROW.sub(" to ", text.translate(_RAISED)))
-    if plain in _BEFORE or plain.split(" ")[0] in ("baseline", "base"):
+    if plain in _BEFORE or re.split("[ （]", plain)[0] in ("baseline", "base"):
         return 0, 0
     if match := _STEP_RANGE.fullmatch(plain):
         first, last = _count(match[1], match[2] or match[4]), _count(match[3], match[4])
@@ -191,15 +192,15 @@ def spans_of(labels: Sequence[str]) -> list[tuple[int, int] | None]:
     if any(map(is_later, told)):
         first = next(at for at, span in enumerate(told) if is_later(span))
         told = _with_the_end(labels, told)
-        return [
-            (0, 0) if span is None and at < first and _is_untrained(labels[at]) else span
-            for at, span in enumerate(told)
-        ]
+        above = [_is_untrained(label) or (first == 1 and _is_a_model(label)) for label in labels[:first]]
+        began = [*above, *[False] * (len(told) - first)]
+        return [(0, 0) if span is None and is_start else span for span, is_start in zip(told, began, strict=True)]
     if any(told) and not all(span is not None or is_stage(label) for span, label in zip(told, labels, strict=True)):
         return told  # names of runs, whose checkpoints the steps may be
-    remarked = [STEP_INSIDE.search(label.lower()) for label in labels]
+    begun = labels[:1] if len(labels) > 2 and (_is_untrained(labels[0]) or _is_a_model(labels[0])) else []
+    remarked = [STEP_INSIDE.search(label.lower()) for label in labels[len(begun) :]]
     steps = [_count(match[1], match[2]) for match in remarked if match is not None]
-    known = [step for step in steps if step is not None]
+    known = [0 for _ in begun] + [step for step in steps if step is not None]
     if len(known) < len(labels) or any(b <= a for a, b in pairwise(known)):
         return told
     return [(step, step) for step in known]
@@ -240,6 +241,12 @@ def _is_untrained(label: str) -> bool:
     words = re.findall(r"[^\W\d_]+", plain_text(label[:LONGEST]))
     named = bool(words) and (words[0] in UNTRAINED or words[-1] == "base")
     return named and BY_REWARDS.isdisjoint(words)
+
+
+def _is_a_model(label: str) -> bool:
+    """Whether a label is a model's name with its size, which says no more: `Qwen3-4B`, `Qwen2.5-0.5B-Instruct`."""
+    words = plain_text(label[:LONGEST])
+    return _MODEL.fullmatch(words) is not None and BY_REWARDS.isdisjoint(re.findall(r"[^\W\d_]+", words))
 
 
 def in_full(over: str, labels: Sequence[str]) -> Sequence[str]:
@@ -330,7 +337,7 @@ def scaled_values(scale: float, text: str) -> list[float | None]:
 
 
 def numbers_rows(name: str) -> bool:
-    words = (name, _OF_RANGES.sub("", name), _OF_TRAINING.sub("", name))
+    words = (name, _REMARK.sub(" ", name), _OF_RANGES.sub("", name), _OF_TRAINING.sub("", name))
     plain = [word.strip().lower().replace("_", " ") for word in words]
     return any(
         word in _NUMBERING or word.replace(" ", "_") in _NUMBERING or name_of(written.strip()) == "step"

@@ -79,15 +79,28 @@ def runs_of(over: str, labels: Sequence[str], *, courses: bool, has_ends: bool =
         return _runs_by_name(said, [frozenset()] * len(labels), has_ends=has_ends)
     if courses or (not has_ends and are_of_one_run(over, labels, told) and not _are_several_models(labels, told)):
         return _runs_by_step(labels, told)
-    words = [frozenset(re.findall(r"[^\W\d_]+", label[:LONGEST].lower())) for label in labels]
+    words = list(map(_words_of, labels))
     above = frozenset(re.findall(r"[^\W\d_]+", plain_text(over[:LONGEST])))
-    trained = any(not said.isdisjoint(BY_REWARDS) for said in words) and any(
-        not said.isdisjoint(UNTRAINED) for said in words
+    are_names = (
+        are_before_and_after(labels) or not above or not above.isdisjoint(OF_RUNS | METRICS | {"stage", "phase"})
     )
-    are_names = trained or not above or not above.isdisjoint(OF_RUNS | METRICS | {"stage", "phase"})
     if not are_names or 2 * sum(not said.isdisjoint(_NO_RUNS) for said in words) >= len(words):
         return Runs(found=())  # of something else: prices, limits, what a value means
     return _runs_by_name(labels, words, has_ends=has_ends)
+
+
+def are_before_and_after(labels: Sequence[str]) -> bool:
+    """Whether a label is of a model that was trained by rewards, and one of a model before that."""
+    words = list(map(_words_of, labels))
+    return any(not said.isdisjoint(BY_REWARDS) for said in words) and any(
+        not said.isdisjoint(UNTRAINED) for said in words
+    )
+
+
+def _words_of(label: str) -> frozenset[str]:
+    """The words of a label; without what it was trained by where it is called a base: `RFT merged base`."""
+    words = re.findall(r"[^\W\d_]+", label[:LONGEST].lower())
+    return frozenset(words) - (BY_REWARDS if words[-1:] == ["base"] else frozenset())
 
 
 def _runs_by_step(labels: Sequence[str], told: Sequence[tuple[int, int] | None]) -> Runs:

@@ -44,7 +44,7 @@ from grpoctl.diagnose.readers.written_cells import (
     without_total,
 )
 from grpoctl.diagnose.readers.written_long import Wide, by_metric, with_title
-from grpoctl.diagnose.readers.written_runs import OF_RUNS, Run, Runs, are_of_one_run, runs_of
+from grpoctl.diagnose.readers.written_runs import OF_RUNS, Run, Runs, are_before_and_after, are_of_one_run, runs_of
 
 Cells = dict[str, float | None]
 _OF_EVALUATION = re.compile(
@@ -70,10 +70,12 @@ _MIDDLE = re.compile(r"(?:mid|middle|halfway)\s(.+)", re.IGNORECASE)
 _TRAINED_ON = re.compile(
     r"(?:rl|train(?:ing|ed)?|seen)[ _](?:rows|samples|examples|prompts|problems|episodes|tasks)", re.I
 )
+_CHECKPOINTS = frozenset({"checkpoint", "checkpoints", "ckpt"})
 _MOST_IN_A_CELL = 8  # values, of a run each
 _EVEN = 0.05  # of what lies between two values of a schedule
 _FEWEST_STEPS = 3  # rows that show a course
 _SHARE = re.compile(r"\d\s*\**\s*%")
+_ACCURACY = re.compile(r"\b(?:acc(?:uracy)?|exact match)\b|\b(?:pass|avg|mean|maj|acc)@\d", re.IGNORECASE)  # 1 at most
 _NO_SCORE_BEGINS = (
     "util", "refus", "duplic", "trunc", "clip", "repet", "invalid", "fail", "error", "hack", "cach", "elaps", "through",
     "pad", "think", "mem", "speed", "malform", "degener", "copie",
@@ -93,6 +95,7 @@ _SETTINGS = frozenset({
 _VALUES = frozenset(
     {"value", "values", "setting", "default", "值", "取值", "数值", "값", "設定値", "valor", "valeur", "wert"}
 )
+_NOTES = frozenset({"description", "why", "reason", "purpose", "source", "rationale", "explanation", "解释", "来源"})
 _TOLD_LATER = ("reward", "eval/", "loss", "entropy", "groups/", "grad_norm")  # metrics that no setting is called like
 _COMPARED = frozenset({"learning_rate", "beta"})  # metrics that settings are, too
 _RUN_NAME = re.compile(
@@ -166,10 +169,12 @@ class WrittenTable:
         header = [without_total(name_in(cell), [row[place] for row in body]) for place, cell in enumerate(first)]
         header = _with_truncation(header, body)
         named, header = header, _with_evaluations(header, body, is_known)
+        if header == named:
+            header, body = _with_scores_of_models(header, body, is_known), _with_scores_by_step(header, body, is_known)
         taken = [name for name, now in zip(named, header, strict=True) if name != now]
         across = [place for place, name in enumerate(header) if is_known(name)]
         down = [place for place, row in enumerate(body) if is_known(name_in(row[0]))]
-        stated = len(header) == 2 and _states_settings(header, [name_in(body[place][0]) for place in down])
+        stated = len(header) > 1 and _states_settings(header, [name_in(body[place][0]) for place in down])
         if down and len(down) >= len(across) and not is_known(header[0]) and not stated:
             return table._transposed(header, body, down, run, has_ends=has_ends)
         if not across or not body or stated:
@@ -243,7 +248,9 @@ class WrittenTable:
             rows += _held_out(told) if column is not None and _OF_EVALUATION.search(row[column]) else told
         rows = [*_with_shares(_one_behind_another(rows, run.spans))]
         left = [name for name in unknown if column is None or name != header[column]]
-        return Course(rows=_held_out(rows) if run.began else rows, unknown=left, runs=runs)
+        of_checkpoints = _are_checkpoints(over, body[0][column or 0], [name for _, name in names])
+        rows = _held_out(rows, any_score=of_checkpoints) if run.began or of_checkpoints else rows
+        return Course(rows=rows, unknown=left, runs=runs)
 
     def _transposed(
         self,
@@ -325,22 +332,59 @@ def _with_evaluations(
     alone = [row for row in starts if all(is_empty(row[place]) for place in known)]
     for place, name in enumerate(header):
         cells = [row[place] for row in body if not is_empty(row[place])]
-        are_shares = len(cells) >= _FEWEST_STEPS and all(
-            _SHARE.search(cell) and number_in(plain_text(cell)) is not None for cell in cells
-        )
-        words = frozenset(re.findall(r"[a-z]+", name.lower()))
-        if place in (column, *known) or not are_shares or of_no_score(words) or is_change(name):
+        if place in (column, *known) or len(cells) < _FEWEST_STEPS or not _are_scores(name, cells):
             continue
         if any(not is_empty(row[place]) for row in alone):
             names[place] = f"eval/slices/{'_'.join(words_of(name)) or place}"
     return names
 
 
+def _with_scores_of_models(
+    header: Sequence[str], body: Sequence[Sequence[str]], is_known: Callable[[str], bool]
+) -> list[str]:
+    """The names, with those of evaluations that only their author knows: columns of percentages of a model before
+    training by rewards and of one after it, in a table of nothing else.
+    """
+    names = list(header)
+    rows = [row for row in body if not is_change(row[0])]
+    if any(map(is_known, names)) or not are_before_and_after([row[0] for row in rows]):
+        return names
+    for place, name in enumerate(header[1:], 1):
+        if _are_scores(name, [row[place] for row in rows]):
+            names[place] = f"eval/slices/{'_'.join(words_of(name)) or place}"
+    return names
+
+
+def _with_scores_by_step(
+    header: Sequence[str], body: Sequence[Sequence[str]], is_known: Callable[[str], bool]
+) -> list[list[str]]:
+    """The rows, with names of evaluations that only their author knows: percentages over rising steps, of nothing else
+    (`| task | Baseline | Step 10 | Step 50 |`).
+    """
+    rows = [list(row) for row in body]
+    steps = spans_of(header[1:])
+    if len(steps) < _FEWEST_STEPS or None in steps or not are_rising(steps):
+        return rows
+    if any(map(is_known, header)) or any(is_known(name_in(row[0])) for row in rows):
+        return rows
+    for row in rows:
+        if _are_scores(row[0], row[1:]):
+            row[0] = f"eval/slices/{'_'.join(words_of(name_in(row[0]))) or 'score'}"
+    return rows
+
+
+def _are_scores(name: str, cells: Sequence[str]) -> bool:
+    """Whether all cells are percentages, by a name that is of no share that is no score."""
+    words = frozenset(re.findall(r"[a-z]+", name.lower()))
+    told = all(_SHARE.search(cell) and number_in(plain_text(cell)) is not None for cell in cells)
+    return told and bool(name.strip()) and not of_no_score(words) and not is_change(name)
+
+
 def _states_settings(header: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether a table of names and values is of what a run was started with."""
+    """Whether a table of names and values, and perhaps of notes on them, is of what a run was started with."""
     metrics = {name_of(name) or "" for name in names}
-    over, values = (name.strip().lower() for name in header)
-    stated = over in _SETTINGS and values in _VALUES
+    over, values, *notes = (name.strip().lower() for name in header)
+    stated = over in _SETTINGS and values in _VALUES and all(is_change(name) or name in _NOTES for name in notes)
     return stated and not any(metric.startswith(_TOLD_LATER) for metric in metrics)
 
 
@@ -368,7 +412,7 @@ def _label_column(header: Sequence[str], body: Sequence[Sequence[str]]) -> int |
         labels = [row[place] for row in body]
         if any(spans_of(labels)) or are_epochs(header[place], labels) or all(map(is_stage, labels)):
             return place
-    of_checkpoints = any(header[place].strip().lower() in ("checkpoint", "ckpt") for place in places)
+    of_checkpoints = any(plain_text(header[place]) in _CHECKPOINTS for place in places)
     counting = _counting_column(header, body) if of_checkpoints else None
     if counting is not None or any(name.strip().lower() in OF_RUNS for name in header):
         return counting  # each run's own count of steps numbers no rows
@@ -420,6 +464,15 @@ def _side_by_side(rows: Sequence[Sequence[str]]) -> _Order | None:
         if len(spans) > 1 and None not in spans and are_rising(spans):
             return _Order(width, places)
     return None
+
+
+def _are_checkpoints(over: str, first: str, names: Sequence[str]) -> bool:
+    """Whether a table tells scores alone, of checkpoints that stand below the model that training began with."""
+    metrics = [name_of(name) or part_by_words(name) or "" for name in names]
+    scored = all(metric == "step" or metric.startswith(("rewards/", "eval/")) for metric in metrics)
+    return (
+        scored and plain_text(over) in _CHECKPOINTS and not first.strip().isdigit() and steps_of_label(first) == (0, 0)
+    )
 
 
 def _without_one_step(names: Sequence[str]) -> list[str]:
@@ -613,13 +666,19 @@ def _boxes(lines: Sequence[int], body: Sequence[Sequence[str]], known: Sequence[
     return _with_shares([row for row in rows if row.cells])
 
 
-def _held_out(rows: Sequence[WrittenRow]) -> list[WrittenRow]:
-    """What models earn before training and after it was measured on the same prompts: an evaluation."""
+def _held_out(rows: Sequence[WrittenRow], *, any_score: bool = False) -> list[WrittenRow]:
+    """What models earn before training and after it was measured on the same prompts: an evaluation; any_score: also
+    what only its author knows by its name.
+    """
 
     def called(name: str) -> str:
-        held_out = f"eval {name}"
-        is_one = name_of(held_out) if name_of(name) is not None else part_by_words(held_out)
-        return name if "train" in name.lower() or not (is_one or "").startswith("eval/") else held_out
+        if "train" in name.lower():
+            return name
+        held_out, part = f"eval {name}", part_by_words(name) if name_of(name) is None else None
+        is_one = (name_of(held_out) if part is None else part_by_words(held_out)) or ""
+        if is_one.startswith("eval/"):
+            return held_out
+        return f"eval/slices/{part.removeprefix('rewards/')}" if any_score and part is not None else name
 
     return [replace(row, cells={called(name): value for name, value in row.cells.items()}) for row in rows]
 
@@ -669,11 +728,11 @@ def _step_at(span: tuple[int, int] | None, index: int, count: int) -> int | None
 
 
 def _with_shares(rows: Sequence[WrittenRow]) -> list[WrittenRow]:
-    """The rows; a share whose values are up to 100 was written in percent, as its header may say, too."""
+    """The rows; a share or an accuracy with values up to 100 was written in percent, as its header may say, too."""
     percent: set[str] = set()
     for name in {name for row in rows for name in row.cells}:
         values = [value for row in rows if (value := row.cells.get(name)) is not None and math.isfinite(value)]
-        is_share = name_of(name) in _SHARES or "%" in name
+        is_share = name_of(name) in _SHARES or "%" in name or _ACCURACY.search(name) is not None
         if values and is_share and 1 < max(values) <= 100 and min(values) >= 0:
             percent.add(name)
     return [

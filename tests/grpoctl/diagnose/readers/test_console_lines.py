@@ -215,6 +215,7 @@ def test_mapped_names_and_what_was_not_read() -> None:
         "loading 3/4",
         "12:30:45 started",
         "a = b",
+        "reward = +1 if solved / −1 if broken / 0 otherwise",
         "{" * 5000,
     ],
 )

@@ -239,6 +239,8 @@ def test_a_list_of_settings_is_a_head_though_metrics_are_read_in_it() -> None:
         ("beta 3 of the tool, 4 puzzles × 8 group_size = 32 rollouts/step", {}),
         ("| Parameter | Value |\n|---|---|\n| Learning rate | 5e-6 (cosine) |\n| **Num generations** | `4` |",
          {"learning_rate": 5e-6, "num_generations": 4}),
+        ("| 参数 | 值 | 说明 |\n|---|---|---|\n| 学习率 | 5e-5 | |\n| 每组生成数 | 4 | |\n| 最大生成长度 | 512 | |",
+         {"learning_rate": 5e-5, "num_generations": 4, "max_completion_length": 512}),
         ("| Metric | Value |\n|---|---|\n| Learning speed | 5e-6 |", {}),
         ("In the triangle β = 0.5 rad.", {}),
         ("Let G = 12 be the order of the group, so the answer is 4.", {}),

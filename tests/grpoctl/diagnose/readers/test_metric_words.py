@@ -35,6 +35,8 @@ from grpoctl.diagnose.readers.metric_words import metric_by_words, part_by_words
         ("kl 中位", "kl"),
         ("KL (β)", "kl"),
         ("KL penalty (β)", "beta"),
+        ("KL penalty β", "beta"),
+        ("trajectory_score/mean", "reward/mean"),
         ("reward (beta)", "reward/mean"),
         ("KL from ref", "kl"),
         ("KL vs base", "kl"),

@@ -206,6 +206,63 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "| step | reward | clip_ratio |\n|--|--|--|\n| 5 | 0.4 | 4% |\n| 30 | 0.3 | 31% |\n",
         [{"step": 5, "reward/mean": 0.4}, {"step": 30, "reward/mean": 0.3}],
     ),
+    "a model above its checkpoints, scores in percent": (
+        "| | AIME24 (avg@16) |\n|-|-|\n| Qwen3-4B | 68.0 |\n| Step 15 | 70.0 |\n| Step 30 | 41.0 |\n",
+        [
+            {"step": 0, "eval/slices/aime24": 0.68, "eval/reward": 0.68},
+            {"step": 15, "eval/slices/aime24": 0.7, "eval/reward": 0.7},
+            {"step": 30, "eval/slices/aime24": 0.41, "eval/reward": 0.41},
+        ],
+    ),
+    "epochs with their steps below a model": (
+        "| | eval reward |\n|-|-|\n| Qwen3-4B | 0.5 |\n| Epoch 1 (Step 33) | 0.6 |\n| Epoch 2 (Step 66) | 0.4 |\n",
+        [{"step": 0, "eval/reward": 0.5}, {"step": 33, "eval/reward": 0.6}, {"step": 66, "eval/reward": 0.4}],
+    ),
+    "a score of its author's by checkpoints": (
+        "| checkpoint | sum_F1 |\n|-|-|\n| base（dev01） | 0.25 |\n| global_step_160 | 0.85 |\n"
+        "| global_step_170 | 0.75 |\n",
+        [
+            {"step": at, "eval/slices/sum_f1": value, "eval/reward": value}
+            for at, value in ((0, 0.25), (160, 0.85), (170, 0.75))
+        ],
+    ),
+    "scores of a model before and after": (
+        "| Model | Strict | Lenient |\n|-|-|-|\n| Qwen2.5-1.5B (baseline) | 2% | 40% |\n| + GRPO (ours) | 50% | 60% |\n"
+        "| Δ | +48.0 pts | +20.0 pts |\n",
+        [
+            {"step": 1, "eval/slices/strict": 0.02, "eval/slices/lenient": 0.4, "eval/reward": 0.21},
+            {"step": 2, "eval/slices/strict": 0.5, "eval/slices/lenient": 0.6, "eval/reward": 0.55},
+        ],
+    ),
+    "a base that was trained by rewards, too": (
+        "| Model | acc |\n|-|-|\n| RFT merged base | 0.8 |\n| GRPO from RFT | 0.7 |\n",
+        [
+            {"step": 1, "eval/slices/accuracy": 0.8, "eval/reward": 0.8},
+            {"step": 2, "eval/slices/accuracy": 0.7, "eval/reward": 0.7},
+        ],
+    ),
+    "scores of its author's in columns of steps": (
+        "| Task | Baseline | Step 10 | Step 50 |\n|-|-|-|-|\n| Attribute removal | 60% | ~80% | 0% |\n"
+        "| Failed tasks | 10% | 20% | 30% |\n",
+        [
+            {"step": at, "eval/slices/attribute_removal": value, "eval/reward": value}
+            for at, value in ((0, 0.6), (10, 0.8), (50, 0.0))
+        ],
+    ),
+    "windows of steps below a title": (
+        "## 3. Windowed online accuracy (%)\n\n| Window (step) | GRPO |\n|-|-|\n| 1–50 | 38.0 |\n| 51–100 | 35.0 |\n"
+        "| 101–150 | **15.0** |\n",
+        [
+            {"step": 50, "rewards/accuracy": 0.38},
+            {"step": 100, "rewards/accuracy": 0.35},
+            {"step": 150, "rewards/accuracy": 0.15},
+        ],
+    ),
+    "settings with notes on them": (
+        "| 参数 | 值 | 说明 |\n|-|-|-|\n| KL penalty β | 0.1 | in the loss |\n| 温度 | 0.8 | |\n\n"
+        "| Step | Reward |\n|-|-|\n| 1 | 0.5 |\n| 2 | 0.6 |\n",
+        [{"step": at, "reward/mean": value, "beta": 0.1, "temperature": 0.8} for at, value in ((1, 0.5), (2, 0.6))],
+    ),
     "metric and value": (
         "| Metric | Value |\n|---|---|\n| reward | 0.1 → 0.4 |\n| completions/clipped_ratio | ~0.98 |\n",
         [
