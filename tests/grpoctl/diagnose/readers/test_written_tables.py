@@ -259,7 +259,7 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         ],
     ),
     "settings with notes on them": (
-        "| 参数 | 值 | 说明 |\n|-|-|-|\n| KL penalty β | 0.1 | in the loss |\n| 温度 | 0.8 | |\n\n"
+        "| 参数 | 值 | 说明 |\n|-|-|-|\n| KL penalty | 0.1 | in the loss |\n| 温度 | 0.8 | |\n\n"
         "| Step | Reward |\n|-|-|\n| 1 | 0.5 |\n| 2 | 0.6 |\n",
         [{"step": at, "reward/mean": value, "beta": 0.1, "temperature": 0.8} for at, value in ((1, 0.5), (2, 0.6))],
     ),
