@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from core.algorithms.names import TRANSFORMS, CandidateChoice, scopes
 from core.config import GrpoStage, RceStage, RunSpec
-from core.health.finding import Finding
+from core.health.finding import Finding, Severity
 from core.tasks.base import Example, Outcome, Task, names_of
 from core.tasks.selection.task import ExampleSelectionTask
 from grpoctl.dataset import SHOWN, SPLITS
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 DRAWS = 10  # of the choices that draw
+FEW_LIVE = 0.05  # of the groups: fewer are worth a warning
 FEW_VALUES = 5  # a score with no more different values is counted, another one is told by quantiles
 SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
 
@@ -109,9 +110,9 @@ def look(spec: RunSpec, task: Task) -> dict[str, Any]:
     }
 
 
-def findings(document: Mapping[str, Any]) -> list[Finding]:
-    """What of it is worth a warning."""
-    warnings = []
+def findings(spec: RunSpec, document: Mapping[str, Any]) -> list[Finding]:
+    """What of it is worth a warning; an error where a stage of GRPO has no group that teaches."""
+    warnings = _dead_stages(spec, document)
     for split, leak in document["leakage"].items():
         if leak["examples"]:
             one = leak["examples"][0]
@@ -122,6 +123,26 @@ def findings(document: Mapping[str, Any]) -> list[Finding]:
             evidence = {"same_id": leak["same_id"], "same_inputs": leak["same_inputs"]}
             warnings.append(Finding(id="leakage", severity="warning", summary=summary, evidence=evidence))
     return warnings
+
+
+def _dead_stages(spec: RunSpec, document: Mapping[str, Any]) -> list[Finding]:
+    """An error for each stage of GRPO that keeps no group alive, a warning for one that keeps hardly any."""
+    queries = document["splits"]["train"]["problems"]
+    found = []
+    for name, stage in spec.stages.items():
+        rows = [row for row in document["live_groups"] if name in row["stages"]]
+        if not rows or not isinstance(stage, GrpoStage) or TRANSFORMS[stage.advantage.transform].by_place:
+            continue
+        live = max(row["live"] for row in rows)
+        if live >= FEW_LIVE * queries:
+            continue
+        kept = ", ".join("all" if row["keep"] is None else f"{row['choice']} {row['keep']}" for row in rows)
+        text = f"stage {name} keeps {number(live)} of {queries} groups alive (candidates: {kept}): "
+        text += "no group has rewards that differ, so none teaches" if live == 0 else "the others teach nothing"
+        evidence = {"stage": name, "live": live, "queries": queries}
+        severity: Severity = "error" if live == 0 else "warning"
+        found.append(Finding(id="dead-groups", severity=severity, summary=text, evidence=evidence))
+    return found
 
 
 def _repeats(splits: Mapping[Any, Sequence[Example]], split: str, other: str | None = None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ What is here: an experiment's stages, advantages, dead groups and settings witho
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -99,6 +99,7 @@ def check(
         document = check_experiment(spec, restated(loaded), json=json)
         if of_data is not None:
             document["data"] = check_data.check(spec, of_data, json=json)
+            document["verdict"] = _with_data(document["verdict"], document["data"]["warnings"], json=json)
         if of_resources is not None:
             document["resources"] = check_resources.check(name, loaded, settings, of_resources, json=json)
         if reward_model is not None:
@@ -170,6 +171,18 @@ def _verdict(spec: RunSpec, warnings: Sequence[Finding]) -> str:
         return f"no: {under} a fault is injected ({', '.join(spec.faults)}), and rewards reflect it, not the method"
     weaker = f"; {plural(counts['warning'], 'warning')} above" if counts["warning"] else ""
     return f"yes, {under} nothing here rules out a learning signal{weaker} (another profile: -p NAME)"
+
+
+def _with_data(verdict: str, warnings: Sequence[Mapping[str, Any]], *, json: bool) -> str:
+    """The verdict where the data counts, too; printed again where they say no, unless `json`."""
+    errors = sum(warning["severity"] == "error" for warning in warnings)
+    if not errors or verdict.startswith("no"):
+        return verdict
+    of_both = f"no: {plural(errors, 'error')} about the data"
+    if not json:
+        console.print_text("\nVerdict, the data counted")
+        console.print_paragraph(f"{of_both}.", "  ")
+    return of_both
 
 
 def _stage_document(foresight: StageForesight) -> dict[str, Any]:

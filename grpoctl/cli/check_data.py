@@ -98,7 +98,7 @@ def _check_stored(spec: RunSpec, task: Task, *, json: bool) -> dict[str, Any]:
     """`check` of a task that has stored outputs."""
     with closing(task):
         document = stored_outputs.look(spec, task)
-    document["warnings"] = [finding.as_json() for finding in stored_outputs.findings(document)]
+    document["warnings"] = [finding.as_json() for finding in stored_outputs.findings(spec, document)]
     if not json:
         _print_stored(document)
     return document

@@ -12,7 +12,8 @@ import pytest
 from core.config.task import RewardMode
 from core.tasks import registry
 from grpoctl.config import load
-from grpoctl.stored_outputs import findings, look
+from grpoctl.stored_outputs import findings as findings_of
+from grpoctl.stored_outputs import look
 
 ACCURACIES = {
     "a": (1.0, 1.0, 0.0),
@@ -55,6 +56,11 @@ def looked(*overrides: str) -> dict[str, Any]:
     return look(spec, registry.build(spec.task))
 
 
+def findings(data: dict[str, Any], *overrides: str, name: str = "p40") -> list[tuple[str, str]]:
+    spec = load(name, profile="tiny", overrides=overrides).spec
+    return [(finding.id, finding.severity) for finding in findings_of(spec, data)]
+
+
 def live(document: dict[str, Any], mode: str, choice: str | None, keep: int | None) -> Any:
     named = {(row["reward_mode"], row["choice"], row["keep"]): row for row in document["live_groups"]}
     return named[mode, choice, keep]
@@ -66,7 +72,7 @@ def test_queries_on_paper(tmp_path: Path) -> None:
     assert data["splits"]["train"]["same_inputs"] == 1  # d is a
     assert data["splits"]["train"]["examples"] == [{"id": "d", "other": "a"}]
     assert (data["leakage"]["eval"]["same_inputs"], data["leakage"]["eval"]["same_id"]) == (1, 0)
-    assert [finding.id for finding in findings(data)] == ["leakage"]
+    assert findings(data) == [("leakage", "warning")]
     candidates = data["candidates"]
     assert (candidates["total"], candidates["min"], candidates["max"]) == (12, 3, 3)
     assert (candidates["proposed"], candidates["duplicates"], candidates["filtered"]) == (16, 4, 0)
@@ -92,6 +98,16 @@ def test_live_groups_on_paper(tmp_path: Path) -> None:
     assert 0 < live(data, "hard_only", "random", 2)["live"] < 2
     assert live(data, "alpha_beta", None, None)["live"] == 2  # beam scores are equal here
     assert any("2 of 4" in sentence for sentence in data["conclusions"])
+
+
+def test_a_stage_without_a_live_group_cannot_learn(tmp_path: Path) -> None:
+    data = looked(*paper(tmp_path))
+    (own,) = (row for row in data["live_groups"] if "grpo" in row["stages"])
+    own["live"] = 0
+    assert findings(data) == [("dead-groups", "error"), ("leakage", "warning")]
+    assert findings(data, name="p40-ranks") == [("leakage", "warning")]  # ranks teach an order of equal rewards, too
+    own["live"] = 0.1  # of 4, the mean of draws
+    assert findings(data)[0] == ("dead-groups", "warning")
 
 
 def test_a_score_that_is_missing_is_not_counted_as_equal(tmp_path: Path) -> None:

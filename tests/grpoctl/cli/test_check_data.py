@@ -91,6 +91,15 @@ def test_stored_outputs_are_counted(grpoctl: Grpoctl) -> None:
         assert f"{name} {accuracy:.4f}" in " ".join(said.out.split())
 
 
+def test_data_that_leaves_no_group_alive_makes_the_verdict_no(grpoctl: Grpoctl) -> None:
+    argv = ("check", "p40", "-p", "tiny", "--data")
+    document = grpoctl(*argv, "--json").document
+    assert document["verdict"] == "no: 1 error about the data"
+    assert [warning["id"] for warning in document["data"]["warnings"]] == ["dead-groups"]
+    assert grpoctl(*argv).out.endswith("Verdict, the data counted\n  no: 1 error about the data.\n")
+    assert grpoctl(*argv[:-1], "--json").document["verdict"].startswith("yes")  # the spec alone rules nothing out
+
+
 def test_a_task_with_neither_texts_nor_stored_outputs_is_refused(
     grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
