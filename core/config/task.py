@@ -34,6 +34,7 @@ class TaskConfig(Part):
     scores: which outputs the task can score; a policy of the same `output` can be trained on it.
     stores_outputs: it has outputs that were scored before (`Task.stored`): what `groups: offline` learns from.
     knows_right: its outcomes say whether an output is right: what `candidate_choice: stratified` asks.
+    clusters: the fact of problems that are not independent where they share it (patches of one picture), if any.
     """
 
     if TYPE_CHECKING:  # not a field here: each task's own `name` keeps its place behind these in a written spec
@@ -42,6 +43,7 @@ class TaskConfig(Part):
     scores: ClassVar[str] = "text"
     stores_outputs: ClassVar[bool] = False
     knows_right: ClassVar[bool] = False
+    clusters: ClassVar[str | None] = None
 
     data_seed: Count = 0
     train_prompts: PositiveInt = 512
@@ -51,6 +53,11 @@ class TaskConfig(Part):
     def reward_range(self) -> tuple[float, float] | None:
         """The least and the most that a completion can earn; None where nobody can know (rewards of your own)."""
         return 0.0, 1.0
+
+    @property
+    def independent_eval_prompts(self) -> int:
+        """How many held-out problems are independent of each other: clusters, where there are `clusters`."""
+        return self.eval_prompts
 
 
 class WorkflowDslTaskSpec(TaskConfig):
@@ -297,6 +304,7 @@ class RestorationTaskSpec(TaskConfig):
     name: Literal["restoration"]
 
     scores: ClassVar[str] = "image"
+    clusters: ClassVar[str | None] = "picture"
 
     pictures: Annotated[str, Field(min_length=1)] | None = None  # a folder of PNG and JPEG; null: built-in photographs
     held_out: PositiveInt = 4  # pictures that no training patch comes from
@@ -309,6 +317,12 @@ class RestorationTaskSpec(TaskConfig):
     w_psnr: Fraction = 0.5
     w_ssim: Fraction = 0.3
     w_lpips: float | None = None  # its share, what the others leave of 1, is spread over them in proportion
+
+    @property
+    def independent_eval_prompts(self) -> int:
+        """The held-out pictures that patches are of: those take the pictures in turn, each degradation the next one."""
+        each = len(self.degradations)
+        return len({(at // each + at % each) % self.held_out for at in range(self.eval_prompts)})
 
     @property
     def weights(self) -> tuple[float, float]:

@@ -193,7 +193,7 @@ def settings_of(spec: RunSpec) -> Settings:
         "factor": spec.policy.factor,
         "update_dropout": spec.update_dropout,
         "optimizer": list(spec.stages.values())[-1].optim,
-        "eval_prompts": spec.task.eval_prompts,
+        "eval_prompts": spec.task.independent_eval_prompts,
         "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,
     }
     if not stages:

@@ -60,6 +60,22 @@ def sample_sd(values: Sequence[float]) -> float | None:
     return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
 
 
+def clustered_se(values: Sequence[float], clusters: Sequence[str]) -> float | None:
+    """The standard error of a mean whose values are independent between clusters only; None for one cluster.
+
+    sqrt(C / (C - 1) * sum over clusters of (sum of x - mean)^2) / N, of N values in C clusters (Liang and Zeger 1986);
+    with one value a cluster it is sd / sqrt(N). Its degrees of freedom are C - 1.
+    """
+    centre = mean(values)
+    sums: dict[str, float] = {}
+    for cluster, value in zip(clusters, values, strict=True):
+        sums[cluster] = sums.get(cluster, 0.0) + value - centre
+    many = len(sums)
+    if many < 2:
+        return None
+    return math.sqrt(many / (many - 1) * math.fsum(total**2 for total in sums.values())) / len(values)
+
+
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
     """The mean with mean +- t(n-1) * sd / sqrt(n); no interval for one value. Raises ValueError for none."""
     centre, sd, n = mean(values), sample_sd(values), len(values)

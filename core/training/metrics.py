@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import torch
@@ -17,7 +18,9 @@ from torch import Tensor
 
 from core.algorithms.advantages import dead_groups, group_std
 from core.algorithms.reductions import token_mean
+from core.errors import TaskError
 from core.health.own_noise import Noise
+from core.health.statistics import clustered_se
 from core.policies.base import Rollout, Scores
 from core.tasks.base import Example, Outcome, Task, names_of
 from core.training.requests import Groups
@@ -182,10 +185,22 @@ def canary_metrics(
     return metrics
 
 
+OF_A_SAMPLE = ("step", "row", "prompt_id", "valid", "reward", "rewards", "measured", "advantage")  # keys of its line
+
+
 def sample_rows(
     groups: Groups, records: Sequence[Mapping[str, object]], advantages_PK: Tensor, step: int
 ) -> list[dict[str, object]]:
-    """The step's lines of samples.jsonl; `records` are what the task records of each output."""
+    """The step's lines of samples.jsonl; `records` are what the task records of each output.
+
+    Raises TaskError for a record with a key that is the line's own.
+    """
+    taken = sorted({key for record in records for key in record if key in OF_A_SAMPLE})
+    if taken:
+        raise TaskError(
+            f"the task records {', '.join(taken)} of an output, which each line of samples.jsonl has of its own; "
+            "call it otherwise in `record`"
+        )
     rollout, advantages, present = groups.rollout, advantages_PK.flatten().tolist(), groups.rollout.present.tolist()
     return [
         {
@@ -209,11 +224,25 @@ def problem_sha(example: Example) -> str:
     return hashlib.sha256(" ".join(names_of(example)).encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldOutNames:
+    """What held-out problems are known by, each in its place: a hash, and its cluster where not all are independent."""
+
+    shas: Sequence[str]
+    clusters: Sequence[str] | None
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], fact: str | None) -> HeldOutNames:
+        """Those of the problems; `fact` is what the problems of a cluster share, None where there are no clusters."""
+        clusters = None if fact is None else [str(example.facts.get(fact)) for example in examples]
+        return cls(shas=[problem_sha(example) for example in examples], clusters=clusters)
+
+
 def problem_rows(
     groups: Groups,
     task: Task,
     *,
-    shas: Sequence[str],
+    asked: HeldOutNames,
     step: int,
     reward_range: tuple[float, float] | None,
     tokens: bool,
@@ -238,7 +267,8 @@ def problem_rows(
                 "place": place,
                 "draw": draw,
                 "prompt_id": example.id,
-                "problem": shas[place],
+                "problem": asked.shas[place],
+                **({} if asked.clusters is None else {"cluster": asked.clusters[place]}),
                 "reward": outcome.expected,
                 "valid": outcome.valid,
                 "right": best if outcome.right is None else outcome.right,
@@ -255,18 +285,22 @@ def problem_rows(
 SLUG = re.compile(r"[^\w.-]+")  # what a of a slice may not stand in a metric's name
 
 
-def evaluation_metrics(groups: Groups, slice_by: str | None = None, *, tokens: bool = True) -> dict[str, float]:
+def evaluation_metrics(
+    groups: Groups, slice_by: str | None = None, *, tokens: bool = True, clusters: Sequence[str] | None = None
+) -> dict[str, float]:
     """`eval/*` of one evaluation: expected reward with its standard error over prompts (not over completions).
 
-    Lengths only where outputs are made of `tokens`. Parts and what is measured, too, are means over prompts. `slice_by`
-    is a fact of the prompts; `eval/slices/<value>` is then the mean reward over the prompts with that value, and
-    `eval/<measured>/<value>` that of what is measured.
+    `clusters` names each prompt's, where prompts are independent between clusters only; 0 stands for an error that one
+    prompt, or one cluster, cannot tell. Lengths only where outputs are made of `tokens`. Parts and what is measured,
+    too, are means over prompts. `slice_by` is a fact of the prompts; `eval/slices/<value>` is then the mean reward over
+    the prompts with that value, and `eval/<measured>/<value>` that of what is measured.
     """
     k = groups.rewards_PK.shape[1]
-    means = [reward for reward in prompt_rewards(groups) if reward is not None]
+    rewards = prompt_rewards(groups)
+    means = [reward for reward in rewards if reward is not None]
     return {
         "eval/reward": fmean(means) if means else math.nan,
-        "eval/reward_se": stdev(means) / math.sqrt(len(means)) if len(means) > 1 else 0.0,
+        "eval/reward_se": _error_of(rewards, clusters) or 0.0,
         "eval/valid": fmean(outcome.valid for outcome in groups.outcomes),
         **(lengths("eval", groups.rollout) if tokens else {}),
         **_over_prompts("eval/rewards/", [outcome.parts for outcome in groups.outcomes], k),
@@ -280,18 +314,31 @@ def prompt_rewards(groups: Groups) -> list[float | None]:
     return _by_prompt([outcome.expected for outcome in groups.outcomes], groups.rewards_PK.shape[1])
 
 
-def gain_errors(begun: Mapping[str, Sequence[float | None]], now: Sequence[float | None]) -> dict[str, float]:
-    """`eval/gain_se/<stage>`: the standard error over prompts of the change since each stage began.
+def gain_errors(
+    begun: Mapping[str, Sequence[float | None]],
+    now: Sequence[float | None],
+    clusters: Sequence[str] | None = None,
+) -> dict[str, float]:
+    """`eval/gain_se/<stage>`: the standard error over prompts, or `clusters` of them, of the change since it began.
 
     Paired by prompt: both evaluations ask the same prompts with the same draws, so what makes a prompt hard cancels.
     """
     errors = {}
     for stage, before in begun.items():
         pairs = zip(before, now, strict=True)
-        changes = [new - old for old, new in pairs if old is not None and new is not None]
-        if len(changes) > 1:
-            errors[f"eval/gain_se/{stage}"] = stdev(changes) / math.sqrt(len(changes))
+        changes = [None if old is None or new is None else new - old for old, new in pairs]
+        if (error := _error_of(changes, clusters)) is not None:
+            errors[f"eval/gain_se/{stage}"] = error
     return errors
+
+
+def _error_of(values: Sequence[float | None], clusters: Sequence[str] | None) -> float | None:
+    """The standard error of the mean of the values that there are; None where one prompt or cluster tells none."""
+    known = [value for value in values if value is not None]
+    if clusters is None:
+        return stdev(known) / math.sqrt(len(known)) if len(known) > 1 else None
+    own = [cluster for cluster, value in zip(clusters, values, strict=True) if value is not None]
+    return clustered_se(known, own) if known else None
 
 
 def _slices(groups: Groups, slice_by: str) -> dict[str, float]:

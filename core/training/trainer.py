@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from core.config import RunSpec, Stage
-from core.errors import CheckpointError
+from core.errors import CheckpointError, ModelError, TaskError
 from core.health.finding import Row
 from core.health.own_noise import noise_factor, noise_of
 from core.health.rules.integrity import evaluation_integrity
@@ -30,12 +30,12 @@ from core.training.clock import clock, wait
 from core.training.grpo import grpo_step
 from core.training.imitation import rce_step, sft_step
 from core.training.metrics import (
+    HeldOutNames,
     evaluation_metrics,
     gain_errors,
     integrity_metrics,
     noise_metrics,
     problem_rows,
-    problem_sha,
     prompt_rewards,
 )
 from core.training.outcome import Ending
@@ -48,6 +48,7 @@ from core.training.update import Update
 OF_THE_POLICY = ("eval/reward", "eval/gain_se/", "eval/slices/", *MEASURED)
 EVALUATION_CHECKED = 8  # rows of an evaluation that are scored to see whether its rollout is sound
 CALIBRATED_ON = 16  # held-out prompts, a row of each, that the run's own noise is measured on
+EMPTY_IN_A_ROW = 10  # steps none of whose completions had a reward: then the run ends
 PROBED = 2  # held-out prompts that a policy may measure itself on
 STEPS: Mapping[str, Callable[[StepContext], StepRun]] = {"grpo": grpo_step, "sft": sft_step, "rce": rce_step}
 Steps = Generator[Request, Any, Ending]
@@ -84,7 +85,7 @@ class Trainer:
         self._stages: Sequence[Stage] = list(parts.spec.stages.values())
         self.update = Update(self.policy, self._stages[0])
         self._held_out = parts.task.examples("eval")
-        self._shas = [problem_sha(example) for example in self._held_out]
+        self._names = HeldOutNames.of(self._held_out, parts.spec.task.clusters)
         self._evaluated = HeldOut(self._held_out)
 
     def steps(self) -> Steps:
@@ -122,7 +123,8 @@ class Trainer:
         return self.progress.stage == len(self._stages)
 
     def _step(self, stage: Stage) -> Generator[Request, Any, Ending | None]:
-        """One step of a stage, and the evaluation that is due after it."""
+        """One step of a stage, and the evaluation that is due after it. Raises TaskError where nothing was rewarded."""
+        self._check_rewarded()
         now = clock(self.spec, self.progress, self.table)
         context = StepContext(
             spec=self.spec,
@@ -154,6 +156,15 @@ class Trainer:
             row |= yield from self._evaluate(done=context.step)
         return (yield from self._finish_step(row, done))
 
+    def _check_rewarded(self) -> None:
+        """Raises TaskError where no completion of the last steps had a reward: no step can have taught anything."""
+        shares = [row.get("reward/missing") for row in self.table[-EMPTY_IN_A_ROW:]]
+        if len(shares) == EMPTY_IN_A_ROW and all(share == 1 for share in shares):
+            raise TaskError(
+                f"no completion had a reward, {EMPTY_IN_A_ROW} steps in a row: the task or its reward functions gave a "
+                "number to none; mend that, then continue with --resume"
+            )
+
     def measured(self, *, done: int) -> tuple[dict[str, float], Evaluated | None, Sequence[float | None]]:
         """An evaluation alone, for who makes the steps otherwise: metrics, what it came to, each prompt's reward."""
         answer: Any = None
@@ -176,15 +187,19 @@ class Trainer:
         rollout = yield Sample(policy=policy, prompts=self._held_out, k=k, how=how, keys=keys, name="evaluate")
         groups = yield Reward(task=self.task, rollout=rollout, step=done, name="evaluate")
         kind = self.spec.policy
-        metrics = evaluation_metrics(groups, evaluation.slice_by, tokens=kind.tokens)
+        clusters = self._names.clusters
+        metrics = evaluation_metrics(groups, evaluation.slice_by, tokens=kind.tokens, clusters=clusters)
         self._prompt_rewards = prompt_rewards(groups)
         best = self.spec.task.reward_range
-        problems = problem_rows(groups, self.task, shas=self._shas, step=done, reward_range=best, tokens=kind.tokens)
+        problems = problem_rows(groups, self.task, asked=self._names, step=done, reward_range=best, tokens=kind.tokens)
         self._evaluation = Evaluated(problems=problems, picture=self.task.picture(self._held_out, rollout.outputs[::k]))
-        metrics |= gain_errors(self.progress.begun, self._prompt_rewards)
+        metrics |= gain_errors(self.progress.begun, self._prompt_rewards, clusters)
         rows = list(range(min(len(rollout), EVALUATION_CHECKED)))
         wants = frozenset({ENTROPY}) if kind.entropies else NOTHING
         clean = yield Score(policy=policy, rollout=rollout, rows=rows, wants=wants, name="evaluate")
+        if kind.entropies and clean.entropies_NT is None:
+            why = "an entropy term would do nothing; return them where they are wanted, or set `entropies` to False"
+            raise ModelError(f"policy {kind.kind} says that it has entropies and scored without them: {why}")
         gap = integrity_metrics(rollout, rows, clean).get("rollout/logprob_gap")
         metrics |= {"eval/temperature": evaluation.temperature} | ({} if gap is None else {"eval/logprob_gap": gap})
         if done == 0:
@@ -256,7 +271,7 @@ class Trainer:
                 "problem": sha,
                 "output": dict(self.task.record(output)),
             }
-            for prompt, sha, output in zip(prompts, self._shas, outputs, strict=True)
+            for prompt, sha, output in zip(prompts, self._names.shas, outputs, strict=True)
         ]
 
     def _ask(self, question: Callable[[Callback], Ending | None]) -> Ending | None:

@@ -300,8 +300,10 @@ def _stage_gains(runs: Sequence[RunRecord]) -> dict[str, Gain]:
 
 def _ruler(runs: Sequence[RunRecord]) -> Ruler:
     """How the gains of runs of one spec are measured."""
-    prompts = number(runs[0].spec.get("task.eval_prompts"))
-    return replace(ruler_of(runs[0].result), prompts=None if prompts is None else int(prompts))
+    of_result, prompts = ruler_of(runs[0].result), number(runs[0].spec.get("task.eval_prompts"))
+    if runs[0].result.get("eval_clusters") or prompts is None:
+        return of_result
+    return replace(of_result, prompts=int(prompts))
 
 
 def _rows(run: RunRecord) -> list[dict[str, float | None]]:
@@ -502,7 +504,8 @@ def _how(gap: Contrast) -> str:
 def _seeds_text(gap: Contrast) -> str:
     a, b = gap.seeds
     seeds = f"n={a} seeds" if a == b else f"n={a} and {b} seeds"
-    return seeds if gap.problems is None else f"{seeds} x {gap.problems} problems"
+    what = "clusters of problems" if gap.clustered else "problems"
+    return seeds if gap.problems is None else f"{seeds} x {gap.problems} {what}"
 
 
 def _would_change(sides: Sequence[Side], places: Sequence[Place], judged: Sequence[int]) -> Iterator[str]:

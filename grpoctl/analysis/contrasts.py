@@ -38,11 +38,13 @@ class Outcomes:
     """One metric of one side: a value for each seed, and what that is the mean of, where it was recorded.
 
     `problems` names the M problems. `answers_SM` are means over draws, in their order and that of the sorted seeds.
+    `clustered` where each of the M is a cluster of problems: those of one are not independent.
     """
 
     values: Mapping[int, float]
     problems: tuple[str, ...] = ()
     answers_SM: Floats | None = None
+    clustered: bool = False
 
     @property
     def n(self) -> int:
@@ -65,6 +67,7 @@ class Outcomes:
         return Outcomes(
             values={other: value for other, value in self.values.items() if other != seed},
             problems=self.problems,
+            clustered=self.clustered,
             answers_SM=None if self.answers_SM is None else self.answers_SM[kept],
         )
 
@@ -107,12 +110,13 @@ class Contrast:
     df: float | None
     error: float | None  # the standard error
     seeds: tuple[int, int]
-    problems: int | None  # None: not recorded, the interval is over seeds alone
+    problems: int | None  # None: not recorded, the interval is over seeds alone; or clusters of them
     sources: Sources | None
     improvement: Improvement
     smallest: float | None  # difference that such data show in 4 of 5 tries
     seeds_needed: int | None  # a side, for a difference as large as this one; None: more seeds alone do not decide
     rests_on: tuple[int, ...] = ()  # seeds without any one of which it is no longer clear
+    clustered: bool = False  # `problems` counts clusters of problems
 
     @property
     def clear(self) -> bool:
@@ -135,6 +139,7 @@ class Contrast:
             "standard_error": self.error,
             "seeds": list(self.seeds),
             "problems": self.problems,
+            **({"clustered": True} if self.clustered else {}),
             "clear": self.clear,
             "probability_of_improvement": self.improvement.document(),
             "smallest_detectable": self.smallest,
@@ -234,6 +239,7 @@ def _contrast(a: Outcomes, b: Outcomes, of_pair: Noise | None, family: Family) -
         error=error,
         seeds=(a.n, b.n),
         problems=of_pair.problems,
+        clustered=a.clustered and of_pair.problems is not None,
         sources=of_pair.sources,
         improvement=odds,
         smallest=wide + t_quantile(POWER, df) * error,

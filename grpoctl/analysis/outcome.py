@@ -80,7 +80,7 @@ def run_gain_of(result: Mapping[str, Any], part: str = "final") -> dict[str, Any
 
 def ruler_of(result: Mapping[str, Any]) -> Ruler:
     """How gains of the run are measured; results of older versions do not say how many prompts there were."""
-    prompts, known = result.get("eval_prompts"), result.get("reward_range")
+    prompts, known = result.get("eval_clusters") or result.get("eval_prompts"), result.get("reward_range")
     return Ruler(prompts=prompts, reward_range=None if known is None else (known[0], known[1]))
 
 
@@ -135,7 +135,10 @@ def legend_of(result: Mapping[str, Any]) -> str:
     evaluated = evaluated_text(result, result.get("final") or {})
     if not any(sign in text for text in (evaluated, reached(result)) for sign in "±["):
         return ""
-    return LEGEND if any(name.startswith("eval/gain_se/") for name in result.get("final") or {}) else UNPAIRED_LEGEND
+    paired = any(name.startswith("eval/gain_se/") for name in result.get("final") or {})
+    legend = LEGEND if paired else UNPAIRED_LEGEND
+    count = result.get("eval_clusters")
+    return legend.replace("over prompts", f"over {count} clusters of prompts") if count else legend
 
 
 GAIN_LEGEND = "±, [ ]: 95 % t interval over seeds, and over the prompts of both evaluations"  # of mean gains

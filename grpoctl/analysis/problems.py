@@ -9,7 +9,7 @@ Shape suffixes: S seeds, M problems.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from grpoctl.analysis.collect import RunRecord, number
@@ -42,6 +42,7 @@ class Answered:
     columns: Mapping[str, Floats]
     right: tuple[int, ...] | None
     draws: int
+    clusters: tuple[str, ...] | None = None  # of each problem, where those of one are not independent
 
     def pass_at(self, k: int) -> Floats | None:
         """(M,) unbiased chances that one of k draws is right; None where nobody knows, or for more than the draws."""
@@ -68,6 +69,11 @@ class Answers:
     def steps(self) -> list[int]:
         """The steps after which there was an evaluation, in their order."""
         return sorted(self._rows)
+
+    @property
+    def clusters(self) -> tuple[str, ...] | None:
+        """The cluster of each problem, in their order; None where all are independent, or no evaluation is known."""
+        return None if self.last is None else self.last.clusters
 
     @property
     def last(self) -> Answered | None:
@@ -133,6 +139,7 @@ def _answered(step: int, rows: Any) -> Answered:
         if known.all()
         else None,
         draws=int(rows["draw"].max()) + 1,
+        clusters=tuple(map(str, first["cluster"])) if "cluster" in rows.columns else None,
     )
 
 
@@ -143,7 +150,7 @@ def outcomes(
     import numpy as np
 
     column = COLUMNS.get(metric) or metric.removeprefix("eval/")
-    rows, names = [], set()
+    rows, names, clusters = [], set(), set()
     for of_run in sorted(answers, key=lambda one: one.run.seed):
         if of_run.run.seed not in values:
             continue
@@ -151,25 +158,41 @@ def outcomes(
         if there is None or column not in there[1]:
             return Outcomes(values=values)
         names.add(there[0])
+        clusters.add(of_run.clusters)
         rows.append(there[1][column])
-    if len(names) != 1 or len(rows) != len(values):
+    if len(names) != 1 or len(rows) != len(values) or len(clusters) != 1:
         return Outcomes(values=values)
-    return Outcomes(values=values, problems=names.pop(), answers_SM=np.stack(rows))
+    return _by_cluster(Outcomes(values=values, problems=names.pop(), answers_SM=np.stack(rows)), clusters.pop())
+
+
+def _by_cluster(of_problems: Outcomes, clusters: Sequence[str] | None) -> Outcomes:
+    """The outcomes with one column a cluster, whose mean is still that over problems; as they are without clusters."""
+    import numpy as np
+
+    answers_SM = of_problems.answers_SM
+    if clusters is None or answers_SM is None:
+        return of_problems
+    names, places_M = np.unique(clusters, return_inverse=True)
+    members = ["+".join(np.array(of_problems.problems)[places_M == at]) for at in range(len(names))]
+    sums_SC = np.stack([answers_SM[:, places_M == at].sum(1) for at in range(len(names))], axis=1)
+    scaled_SC = sums_SC * len(names) / len(clusters)
+    return replace(of_problems, problems=tuple(members), answers_SM=scaled_SC, clustered=True)
 
 
 def passes(answers: Sequence[Answers], k: int) -> Outcomes | None:
     """pass@k of one side at its end; None where not all of its runs know what is right, or drew fewer."""
     import numpy as np
 
-    rows, names, values = [], set(), {}
+    rows, names, values, clusters = [], set(), {}, set()
     for of_run in sorted(answers, key=lambda one: one.run.seed):
         last = of_run.last
         chances = None if last is None else last.pass_at(k)
         if last is None or chances is None:
             return None
         names.add(last.problems)
+        clusters.add(last.clusters)
         rows.append(chances)
         values[of_run.run.seed] = float(chances.mean())
-    if len(names) != 1:
+    if len(names) != 1 or len(clusters) != 1:
         return None
-    return Outcomes(values=values, problems=names.pop(), answers_SM=np.stack(rows))
+    return _by_cluster(Outcomes(values=values, problems=names.pop(), answers_SM=np.stack(rows)), clusters.pop())

@@ -295,7 +295,7 @@ def _groups(plan: EvalPlan, task: Task, examples: Sequence[Example], policy: Any
 def _scored(groups: Groups, first: int, plan: EvalPlan, task: Task) -> tuple[list[Scored], list[dict[str, object]]]:
     """The rows of the groups, as numbers and as --samples writes them."""
     rollout, rows, samples = groups.rollout, list[Scored](), list[dict[str, object]]()
-    slice_by = plan.spec.evaluation.slice_by
+    slice_by, fact = plan.spec.evaluation.slice_by, plan.spec.task.clusters
     lengths, truncated = rollout.mask_NT.sum(-1).tolist(), rollout.truncated_N.tolist()
     for row, (prompt, outcome) in enumerate(zip(rollout.prompt_N.tolist(), groups.outcomes, strict=True)):
         example = rollout.prompts[prompt]
@@ -306,6 +306,7 @@ def _scored(groups: Groups, first: int, plan: EvalPlan, task: Task) -> tuple[lis
             parts=outcome.parts,
             measured=outcome.measured,
             slice=None if slice_by is None else str(example.facts.get(slice_by)),
+            cluster=None if fact is None else str(example.facts.get(fact)),
             length=lengths[row],
             truncated=truncated[row],
         )
@@ -346,4 +347,6 @@ def print_measurement(document: Mapping[str, Any]) -> None:
 def _row(name: str, part: Mapping[str, Any]) -> tuple[str, str, str, str]:
     low, high = part["low"], part["high"]
     interval = "-" if low is None else f"{metric_text('eval/reward', low)} to {metric_text('eval/reward', high)}"
-    return (name, metric_text("eval/reward", part["mean"]), interval, str(part["prompts"]))
+    clusters = part.get("clusters")
+    prompts = f"{part['prompts']} in {plural(clusters, 'cluster')}" if clusters else str(part["prompts"])
+    return (name, metric_text("eval/reward", part["mean"]), interval, prompts)

@@ -407,6 +407,7 @@ def _result(spec: RunSpec, run: RunDir, ended: Status, message: str, rows: Seque
         "gain": whole.document(),
         "stages": {name: gain.document() for name, gain in stages.items()},
         "eval_prompts": spec.task.eval_prompts,
+        **({} if spec.task.clusters is None else {"eval_clusters": spec.task.independent_eval_prompts}),
         "reward_range": spec.task.reward_range,
         "expects": check_expectations(spec.expects, reached.final, whole, stages, trends(rows, names)),
         "findings": [finding.as_json() for finding in (*_findings(run, rows, ended), *deviations(spec))],

@@ -5,8 +5,9 @@ rows; where it comes to an end of its own the Parquet file is made of them, whol
 that it is over they are removed. Equal rows give equal bytes, so a resumed run's file equals an undisturbed one's.
 
 Columns: step (of the evaluation), place (of the problem among the held-out ones), draw, prompt_id, problem (equal
-where id and inputs are), reward (the expected one; null where missing), valid, right (null where nobody knows), length
-and truncated (of tokens only), rewards/<part>, measured/<name>, prompt and output as a person reads them.
+where id and inputs are), cluster (where the task has them: problems of one are not independent), reward (the expected
+one; null where missing), valid, right (null where nobody knows), length and truncated (of tokens only),
+rewards/<part>, measured/<name>, prompt and output as a person reads them.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from grpoctl.runs.run_dir import RunDir
 if TYPE_CHECKING:
     import pyarrow
 
-_TEXT = ("prompt_id", "problem", "prompt", "output")
+_TEXT = ("prompt_id", "problem", "cluster", "prompt", "output")
 _WHOLE = ("step", "place", "draw", "length")
 _FLAGS = ("valid", "right", "truncated")
 _FIRST = ("step", "place", "draw", "prompt_id", "problem", "reward", "valid", "right", "length", "truncated")
 _LAST = ("prompt", "output")
+_CLUSTER = "cluster"  # a column where the task has clusters
 
 
 def write_problems(run: RunDir) -> None:
@@ -78,10 +80,10 @@ def _table(rows: Sequence[Row]) -> pyarrow.Table:
     import pyarrow
 
     prompts = {row["place"]: row["prompt"] for row in rows if "prompt" in row}
-    scores = sorted({name for row in rows for name in row} - {*_FIRST, *_LAST})
-    columns = {
-        name: [_cell(name, row, prompts) for row in rows] for name in (*_FIRST[:6], *scores, *_FIRST[6:], *_LAST)
-    }
+    there = {name for row in rows for name in row}
+    scores, clusters = sorted(there - {*_FIRST, *_LAST, _CLUSTER}), (_CLUSTER,) if _CLUSTER in there else ()
+    names = (*_FIRST[:5], *clusters, *_FIRST[5:6], *scores, *_FIRST[6:], *_LAST)
+    columns = {name: [_cell(name, row, prompts) for row in rows] for name in names}
     return pyarrow.table({name: pyarrow.array(values, _type(name)) for name, values in columns.items()})
 
 

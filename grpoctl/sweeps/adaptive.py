@@ -318,7 +318,7 @@ class AdaptiveDriver(Driver):
             self._prepare(run, loaded, trial.number, overrides)
             self._made_ready.add(run.id)
         self.prefixes.add(run, trial.params, loaded.spec)
-        self.book.header.setdefault("eval_prompts", loaded.spec.task.eval_prompts)
+        self.book.header.setdefault("eval_prompts", loaded.spec.task.independent_eval_prompts)
         self.book.header.setdefault("reward_range", loaded.spec.task.reward_range)
         reopen(run)
         active = ActiveJob(number, job, run, yardstick(self.plan.sweep, loaded.spec))

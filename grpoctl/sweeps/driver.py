@@ -203,7 +203,7 @@ class Driver:
             self._prepare(run, loaded, record.number, overrides)
             self.prefixes.add(run, record.params, spec)
         assert spec is not None
-        self.book.header.setdefault("eval_prompts", spec.task.eval_prompts)
+        self.book.header.setdefault("eval_prompts", spec.task.independent_eval_prompts)
         self.book.header.setdefault("reward_range", spec.task.reward_range)
         trial = ActiveTrial(
             dataclasses.replace(record, status=TrialStatus.RUNNING),

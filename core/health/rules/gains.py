@@ -197,7 +197,7 @@ class Gain:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ruler:
-    """How a gain is measured: the metric, the prompts of an evaluation, and the rewards that a task can give."""
+    """How a gain is measured: the metric, an evaluation's independent prompts, and the rewards that a task can give."""
 
     metric: str = HEADLINE
     prompts: int | None = None
@@ -206,7 +206,8 @@ class Ruler:
     @classmethod
     def of(cls, spec: RunSpec, metric: str = HEADLINE) -> Ruler:
         """How the gains of a run of this spec are measured."""
-        return cls(metric=metric, prompts=spec.task.eval_prompts, reward_range=spec.task.reward_range)
+        prompts = spec.task.independent_eval_prompts
+        return cls(metric=metric, prompts=prompts, reward_range=spec.task.reward_range)
 
     @property
     def df(self) -> float:
@@ -275,7 +276,8 @@ def _gain(start: Row | None, end: Row | None, stage: str, ruler: Ruler) -> Gain:
     if start is None or end is None or first is None or last is None:
         return Gain(start=first, end=last)
     paired = end.get(f"eval/gain_se/{stage}") if ruler.metric == HEADLINE else None
-    errors = [paired] if paired else [row.get(f"{ruler.metric}_se") for row in (start, end)]
+    is_paired = bool(paired) or (paired == 0 and last == first)  # 0 of a change: all prompts by as much, by chance
+    errors = [paired] if is_paired else [row.get(f"{ruler.metric}_se") for row in (start, end)]
     parts = [((error or 0.0) ** 2, ruler.df) for error in errors]
     # A variance of 0: every prompt changed alike, and nothing is left to tell noise by.
     known = None not in errors and any(variance for variance, _ in parts)
@@ -285,7 +287,7 @@ def _gain(start: Row | None, end: Row | None, stage: str, ruler: Ruler) -> Gain:
         gain=last - first,
         interval=ruler.possible(t_interval(last - first, parts)) if known else None,
         se=math.sqrt(sum(variance for variance, _ in parts)) if known else None,
-        paired=bool(paired),
+        paired=is_paired,
         start_step=int(start.get("step") or 0),
         end_step=int(end.get("step") or 0),
     )
@@ -355,7 +357,8 @@ def _finding(case: Case, name: str, gain: Gain) -> Finding:
     verdict = "loses held-out reward" if worse else "has no significant gain"
     kind = f"95 % interval over prompts, {'paired' if gain.paired else 'the two evaluations as if independent'}"
     if gain.interval is None:
-        verdict, kind = "ends as it began", "nothing tells how much noise is in that"
+        unknown = "nothing tells how much noise is in that"
+        verdict, kind = "ends as it began", "no prompt's reward changed" if gain.paired else unknown
     return Finding(
         id="no-gain",
         severity="warning",
@@ -367,5 +370,5 @@ def _finding(case: Case, name: str, gain: Gain) -> Finding:
         suggest=() if worse else larger(case.settings, more),
         advice="what the stage learned from is in its training rewards: read samples" if worse
         else advice(case.settings, more),
-        confidence="weak" if gain.interval is None else "strong",
+        confidence="weak" if gain.interval is None and not gain.paired else "strong",
     )  # fmt: skip

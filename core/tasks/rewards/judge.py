@@ -135,7 +135,6 @@ class Reward:
 
 
 LOST_IN_A_ROW = 3  # scorings that may lose every row of a function: then the run ends
-EMPTY_IN_A_ROW = 10  # scorings in which no row may have a value from any function, since each returned None
 RETRIES = 5.0  # timeouts that asking for single rows again may take in all
 HUNG = 2  # rows that may hang while none has got a value: then the others are not asked for again
 IMPORTS = 120.0  # seconds that importing may take; the longest timeout, where that is longer
@@ -196,7 +195,6 @@ class Judge:
         self._process: RewardProcess | None = None
         self._rewards: tuple[Reward, ...] = ()
         self._in_a_row = dict.fromkeys(names, 0)
-        self._empty_in_a_row = 0
         self._notes = Notes()
 
     def judge(
@@ -211,7 +209,7 @@ class Judge:
 
         `completion_ids` may be empty. `step` is what `trainer_state.global_step` says, 0 where it is None. Raises
         SpecError where a function cannot be found at the first use, TaskError where one needs an argument that nobody
-        gives, or lost every row of three scorings in a row, or where all return None for every row of ten.
+        gives, or lost every row of three scorings in a row.
         """
         count = len(completions)
         ids = completion_ids if len(completion_ids) else [[] for _ in completions]
@@ -226,9 +224,7 @@ class Judge:
         if step is None:
             self._notes.no_step(self._rewards)
         rows = _Rows(columns=arguments, count=count, step=step or 0)
-        verdicts = {reward.spec.label: self._verdict(reward, rows) for reward in self._rewards}
-        self._count_empty(verdicts)
-        return verdicts
+        return {reward.spec.label: self._verdict(reward, rows) for reward in self._rewards}
 
     def check(self, columns: Collection[str] | None = None) -> None:
         """Import every function. Raises SpecError: file or module, what is missing, near names.
@@ -337,15 +333,6 @@ class Judge:
             raise TaskError(
                 f"reward {name} ({reward.spec.function}) gave no value to any completion, {LOST_IN_A_ROW} times in a "
                 f"row: {gist(verdict.first_error or '')}; mend it, then continue with --resume\n{verdict.first_error}"
-            )
-
-    def _count_empty(self, verdicts: Mapping[str, Verdict]) -> None:
-        nothing = all(math.isnan(value) for verdict in verdicts.values() for value in verdict.values)
-        self._empty_in_a_row = self._empty_in_a_row + 1 if nothing else 0
-        if self._empty_in_a_row >= EMPTY_IN_A_ROW:
-            raise TaskError(
-                f"no completion had a reward, {EMPTY_IN_A_ROW} scorings in a row: {', '.join(verdicts)} returned None "
-                "for each; return a number for the rows that a function is meant for, then continue with --resume"
             )
 
 

@@ -168,15 +168,16 @@ class WrittenTable:
             table = replace(self, lines=[line for place, line in enumerate(self.lines) if place - 1 not in gone])
         header = [without_total(name_in(cell), [row[place] for row in body]) for place, cell in enumerate(first)]
         header = _with_truncation(header, body)
-        named, header = header, _with_evaluations(header, body, is_known)
-        if header == named:
+        named, header = [*header, *(row[0] for row in body)], _with_evaluations(header, body, is_known)
+        if header == named[: len(header)]:
             header, body = _with_scores_of_models(header, body, is_known), _with_scores_by_step(header, body, is_known)
-        taken = [name for name, now in zip(named, header, strict=True) if name != now]
+        now = [*header, *(row[0] for row in body)]
+        taken = [name_in(before) for before, after in zip(named, now, strict=True) if before != after]
         across = [place for place, name in enumerate(header) if is_known(name)]
         down = [place for place, row in enumerate(body) if is_known(name_in(row[0]))]
         stated = len(header) > 1 and _states_settings(header, [name_in(body[place][0]) for place in down])
         if down and len(down) >= len(across) and not is_known(header[0]) and not stated:
-            return table._transposed(header, body, down, run, has_ends=has_ends)
+            return replace(table._transposed(header, body, down, run, has_ends=has_ends), taken=taken)
         if not across or not body or stated:
             return Course(unknown=header)
         return replace(table._upright(header, body, across, run, has_ends=has_ends), taken=taken)

@@ -10,6 +10,7 @@ from core.health.finding import Row
 from core.health.statistics import (
     chance_above,
     chance_beyond,
+    clustered_se,
     mean,
     mean_interval,
     sample_sd,
@@ -69,6 +70,16 @@ def test_t_quantile_refuses(p: float, df: float) -> None:
 )
 def test_sample_sd(values: list[float], sd: float | None) -> None:
     assert sample_sd(values) == (None if sd is None else pytest.approx(sd, abs=0 if sd == 0 else 1e-12))
+
+
+def test_the_error_of_a_mean_over_clusters() -> None:
+    """1 and 2 beside 3 and 4: cluster means 1.5 and 3.5, sd sqrt 2, error 1. One value each: the usual error."""
+    values = [1.0, 2.0, 3.0, 4.0]
+    assert clustered_se(values, ["a", "a", "b", "b"]) == pytest.approx(1.0)
+    assert clustered_se(values, ["a", "b", "c", "d"]) == pytest.approx((sample_sd(values) or 0.0) / 2)
+    # Clusters of 3 and 1: sums of deviations -1.5 and 1.5, sqrt(2 * 4.5) / 4.
+    assert clustered_se(values, ["a", "a", "a", "b"]) == pytest.approx(0.75)
+    assert clustered_se(values, ["a"] * 4) is None
 
 
 def test_mean_interval() -> None:

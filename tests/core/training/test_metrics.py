@@ -8,12 +8,14 @@ from math import exp, isnan, nan, sqrt
 import pytest
 import torch
 
+from core.errors import TaskError
 from core.health.own_noise import Noise
 from core.metrics import METRICS
 from core.policies.base import Rollout, Sampling, Scores
 from core.tasks.base import Outcome
 from core.tasks.text import text_example
 from core.training.metrics import (
+    HeldOutNames,
     canary_metrics,
     effective_tokens,
     evaluation_metrics,
@@ -196,6 +198,12 @@ def test_the_entropy_of_a_density_goes_by_another_name() -> None:
     assert "entropy" not in got
 
 
+def test_a_record_may_not_have_a_key_of_the_line() -> None:
+    records = [{"text": "a"}] * 5 + [{"digits": "7", "step": 1, "reward": 5.0}]
+    with pytest.raises(TaskError, match="the task records reward, step of an output, which each line"):
+        sample_rows(groups(*[1.0] * 6), records, torch.zeros(2, 3), step=7)
+
+
 def test_sample_rows() -> None:
     advantages = torch.tensor([[-1.0, 0.0, 1.0], [0.0, 0.5, -0.5]], dtype=torch.float64)
     rows = sample_rows(groups(0.0, 1.0, 2.0, 1.0, 2.0, 0.5), RECORDS, advantages, step=7)
@@ -243,6 +251,18 @@ def test_a_gains_error_is_paired_by_prompt() -> None:
     assert errors == {"eval/gain_se/sft": pytest.approx(0.2), "eval/gain_se/grpo": 0.0}
 
 
+def test_errors_are_over_clusters_where_prompts_are_not_independent() -> None:
+    """Four prompts of two pictures: 0.1 and 0.3, 0.5 and 0.7. Means 0.2 and 0.6, sd 0.4 / sqrt 2, error 0.2."""
+    before, now, pictures = [0.0] * 4, [0.1, 0.3, 0.5, 0.7], ["a", "a", "b", "b"]
+    assert gain_errors({"grpo": before}, now, pictures) == {"eval/gain_se/grpo": pytest.approx(0.2)}
+    assert gain_errors({"grpo": before}, now)["eval/gain_se/grpo"] == pytest.approx(0.2581989 / 2)  # sd 0.258 of four
+    assert gain_errors({"grpo": before}, now, ["a"] * 4) == {}  # one picture has no spread
+    assert gain_errors({"grpo": [None, *before[1:]]}, now, pictures)  # what is missing is left out with its cluster
+    found = groups(*[1.0] * 6, expected=(0.1, 0.2, 0.3, 0.8, 0.7, 0.9))
+    assert evaluation_metrics(found, clusters=["a", "b"])["eval/reward_se"] == pytest.approx(0.3)  # 0.2 and 0.8
+    assert evaluation_metrics(found, clusters=["a", "a"])["eval/reward_se"] == 0.0
+
+
 def test_a_prompt_without_a_reward_is_in_no_pair() -> None:
     found = prompt_rewards(groups(*[1.0] * 6, expected=(nan, nan, nan, 0.8, nan, 0.6)))
     assert found == [None, pytest.approx(0.7)]
@@ -263,7 +283,9 @@ def test_the_problems_of_an_evaluation_one_row_for_each_completion() -> None:
     # Two problems x three completions; the best reward there is is 2, and the last one's is missing.
     task, shas = PricedTask(lambda *_: 0.0), [problem_sha(example) for example in ROLLOUT.prompts]
     scored = groups(0.0, 1.0, 2.0, 1.0, 1.0, nan)
-    rows = problem_rows(scored, task, shas=shas, step=0, reward_range=(0.0, 2.0), tokens=True)
+    rows = problem_rows(
+        scored, task, asked=HeldOutNames(shas=shas, clusters=None), step=0, reward_range=(0.0, 2.0), tokens=True
+    )
     assert [(row["place"], row["draw"], row["right"], row["length"], row["truncated"]) for row in rows] == [
         (0, 0, False, 2, False), (0, 1, False, 1, False), (0, 2, True, 3, False),
         (1, 0, False, 3, True), (1, 1, False, 3, True), (1, 2, None, 1, False),
@@ -273,9 +295,18 @@ def test_the_problems_of_an_evaluation_one_row_for_each_completion() -> None:
     assert [row["problem"] for row in rows] == [shas[0]] * 3 + [shas[1]] * 3
     assert shas[0] != shas[1]
     assert rows[0]["prompt"] == task.shown(ROLLOUT.prompts[0])
-    later = problem_rows(scored, task, shas=shas, step=4, reward_range=None, tokens=False)
+    later = problem_rows(
+        scored, task, asked=HeldOutNames(shas=shas, clusters=None), step=4, reward_range=None, tokens=False
+    )
     assert {"prompt", "length", "truncated"}.isdisjoint(later[0])
     assert {row["right"] for row in later} == {None}  # nobody knows what is best
     said = replace(scored, outcomes=[replace(outcome, right=True) for outcome in scored.outcomes])
-    told = problem_rows(said, task, shas=shas, step=4, reward_range=(0.0, 2.0), tokens=False)
+    told = problem_rows(
+        said, task, asked=HeldOutNames(shas=shas, clusters=None), step=4, reward_range=(0.0, 2.0), tokens=False
+    )
     assert {row["right"] for row in told} == {True}  # the task knows
+    assert "cluster" not in told[0]
+    names = HeldOutNames.of([replace(one, facts={"picture": "x"}) for one in ROLLOUT.prompts], "picture")
+    assert names == HeldOutNames(shas=shas, clusters=["x", "x"])
+    clustered = problem_rows(scored, task, asked=names, step=4, reward_range=None, tokens=False)
+    assert [row["cluster"] for row in clustered] == ["x"] * 6

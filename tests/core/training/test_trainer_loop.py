@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import groupby
 from math import nan
 
@@ -10,6 +12,7 @@ import pytest
 
 from core.algorithms.schedules import learning_rate
 from core.config import GrpoStage
+from core.errors import ModelError, TaskError
 from core.randomness import DROPOUT
 from core.training.requests import Learn, Score, StepDone
 from core.training.trainer import Trainer
@@ -60,6 +63,28 @@ def test_a_strong_penalty_holds_it_at_the_reference() -> None:
     policy = TabularPolicy()
     ran(trainer_of(policy, BEST_IS_2, grpo_stage(max_steps=60, num_generations=8, beta=5.0)))
     assert 0.2 < policy.chance(2) < 0.4
+
+
+def test_a_run_that_rewards_nothing_ends_after_ten_steps() -> None:
+    """One reward in ten steps is enough to go on: the count begins anew."""
+    with pytest.raises(TaskError, match="no completion had a reward, 10 steps in a row: the task"):
+        ran(trainer_of(TabularPolicy(), PricedTask(lambda prompt, output: nan), grpo_stage(max_steps=11)))
+    scored = itertools.count()
+
+    def price(prompt: int, output: str) -> float:
+        return 1.0 if next(scored) % 70 == 69 else nan  # steps and evaluations have 8 completions each
+
+    stage = grpo_stage(max_steps=30, num_generations=4, prompts_per_step=2)
+    recorder = ran(trainer_of(TabularPolicy(), PricedTask(price), stage, evaluation={"eval_steps": 99}))
+    assert recorder.column("reward/missing").count(1.0) > 20
+
+
+def test_a_policy_that_gives_no_entropies_though_it_has_them_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = TabularPolicy()
+    score = policy.score
+    monkeypatch.setattr(policy, "score", lambda *args, **named: replace(score(*args, **named), entropies_NT=None))
+    with pytest.raises(ModelError, match="policy lm says that it has entropies and scored without them"):
+        ran(trainer_of(policy, BEST_IS_2, grpo_stage(max_steps=2)))
 
 
 def test_a_missing_reward_is_no_bad_reward() -> None:

@@ -63,6 +63,20 @@ def test_one_prompt_has_no_t_interval() -> None:
     assert (found.mean, found.se, found.low, found.high) == (pytest.approx(0.6), None, None, None)
 
 
+def test_prompts_of_a_cluster_are_not_independent() -> None:
+    """Patches of two pictures, 0.1 and 0.3, 0.5 and 0.7: se 0.2 with one degree of freedom, 0.4 -+ 12.7062 * 0.2."""
+    values = [(0, 0.1), (1, 0.3), (2, 0.5), (3, 0.7)]
+    found = quantity(values, clusters={0: "a", 1: "a", 2: "b", 3: "b"})
+    assert (found.mean, found.se) == (pytest.approx(0.4), pytest.approx(0.2))
+    assert (found.low, found.high) == (pytest.approx(-2.14124, abs=1e-5), pytest.approx(2.94124, abs=1e-5))
+    assert (found.prompts, found.clusters) == (4, 2)
+    alone = quantity(values, clusters=dict.fromkeys(range(4), "a"))
+    assert (alone.se, alone.low, alone.clusters) == (None, None, 1)
+    rows = [Scored(prompt=n, reward=value, valid=True, cluster="ab"[n // 2]) for n, value in values]
+    assert summary(rows)["reward"]["se"] == pytest.approx(0.2)
+    assert summary(rows)["valid"]["low"] == pytest.approx(1 / (1 + 3.841459 / 2), abs=1e-6)  # two pictures, all right
+
+
 def test_a_summary_has_parts_and_slices() -> None:
     rows = [
         Scored(prompt=0, reward=1.0, valid=True, parts={"exact": 1.0}, slice="math", length=3),

@@ -47,6 +47,16 @@ def test_the_file_has_what_the_rows_have_and_the_text_of_each_problem(run: RunDi
     assert table.column("right").null_count == 4
 
 
+def test_clusters_are_a_column_where_the_task_has_them(run: RunDir) -> None:
+    without = read_problems(run)
+    assert without is not None
+    assert "cluster" not in without.column_names
+    replace_rows(run.problem_rows, [{**one, "cluster": "lake.png"} for one in ROWS])
+    table = read_problems(run)
+    assert table is not None
+    assert table.column("cluster").to_pylist() == ["lake.png"] * 4
+
+
 def test_equal_rows_give_equal_bytes(run: RunDir, tmp_path: Path) -> None:
     write_problems(run)
     before = run.problems.read_bytes()

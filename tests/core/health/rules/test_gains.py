@@ -184,6 +184,18 @@ def test_an_interval_is_paired_by_prompt_where_the_run_says_how() -> None:
     assert stage_gains(rows, ["grpo"], RULER)["grpo"].paired is False
 
 
+def test_where_no_prompt_changed_no_interval_is_made_up() -> None:
+    """The errors of the two evaluations are of how prompts differ, and these answered as before, each of them."""
+    rows = table(0.5, 0.5, 0.5)
+    rows[-1] = {**rows[-1], "eval/gain_se/grpo": 0.0}
+    gain = stage_gains(rows, ["grpo"], RULER)["grpo"]
+    assert (gain.gain, gain.interval, gain.paired) == (0.0, None, True)
+    (finding,) = no_gain(case(rows, grpo="grpo"))
+    assert "stage grpo ends as it began" in finding.summary
+    assert "(no prompt's reward changed)" in finding.summary
+    assert finding.confidence == "strong"
+
+
 def test_an_interval_stays_within_what_is_possible() -> None:
     """From 0 to 1 nothing is more than 1; a task whose rewards nobody knows has no such limit."""
     rows = table(0.0, 0.5, 1.0, se=0.1)

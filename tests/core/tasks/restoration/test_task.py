@@ -75,6 +75,21 @@ def test_no_picture_is_in_both_splits() -> None:
     assert TASK.examples("test") == ()
 
 
+@pytest.mark.parametrize(
+    ("prompts", "degradations", "held_out"),
+    [
+        (12, ("noise-15", "noise-25", "noise-50"), 4),
+        (12, ("noise-15",), 3),
+        (3, ("noise-15", "noise-25"), 4),
+        (1, ("rain",), 4),
+    ],
+)
+def test_how_many_held_out_pictures_patches_are_of(prompts: int, degradations: tuple[str, ...], held_out: int) -> None:
+    built = task(eval_prompts=prompts, degradations=degradations, held_out=held_out)
+    pictures = {example.facts[str(built.spec.clusters)] for example in built.examples("eval")}
+    assert built.spec.independent_eval_prompts == len(pictures)
+
+
 def test_a_split_is_as_long_as_it_says_and_can_be_cut() -> None:
     assert (len(TRAIN), len(HELD_OUT)) == (30, 12)
     assert [example.id for example in TRAIN[-2:]] == ["train-noise-25-00028", "train-noise-50-00029"]

@@ -896,6 +896,13 @@ def test_a_table(name: str, tmp_path: Path) -> None:
     assert rows == [pytest.approx(row) for row in expected]
 
 
+def test_scores_that_only_their_author_knows_are_noted(tmp_path: Path) -> None:
+    file = tmp_path / "report.md"
+    file.write_text("| Task | Baseline | Step 10 | Step 50 |\n|-|-|-|-|\n| Twenty questions | 60% | 80% | 0% |\n")
+    notes = open_source(Source(name=str(file), path=file)).notes
+    assert any(note.startswith("taken for evaluations: Twenty questions (percentages by step") for note in notes)
+
+
 @pytest.mark.parametrize(
     ("over", "labels"), [("Time", ("5m", "10m")), ("Step", ("Epoch one", "Final")), ("Trainable params", ("1M", "4M"))]
 )
