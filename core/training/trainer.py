@@ -158,8 +158,7 @@ class Trainer:
 
     def _check_rewarded(self) -> None:
         """Raises TaskError where no completion of the last steps had a reward: no step can have taught anything."""
-        shares = [row.get("reward/missing") for row in self.table[-EMPTY_IN_A_ROW:]]
-        if len(shares) == EMPTY_IN_A_ROW and all(share == 1 for share in shares):
+        if all(row.get("reward/missing") == 1 for row in self.table[-EMPTY_IN_A_ROW:]):  # row 0 is of no step
             raise TaskError(
                 f"no completion had a reward, {EMPTY_IN_A_ROW} steps in a row: the task or its reward functions gave a "
                 "number to none; mend that, then continue with --resume"

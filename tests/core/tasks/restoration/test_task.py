@@ -81,6 +81,7 @@ def test_no_picture_is_in_both_splits() -> None:
         (12, ("noise-15", "noise-25", "noise-50"), 4),
         (12, ("noise-15",), 3),
         (3, ("noise-15", "noise-25"), 4),
+        (3, ("noise-15", "noise-25", "rain"), 4),
         (1, ("rain",), 4),
     ],
 )
