@@ -39,6 +39,10 @@ _ENVIRONMENT = {
     "GIT_PYTHON_REFRESH": "quiet",
 }
 _ADDRESS = "MLFLOW_BACKEND_STORE_URI"  # mlflow's own name for --backend-store-uri
+_ADDRESSES = (  # (table, column) of a SQLite store that have whole addresses of artifacts
+    ("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"),
+    ("model_versions", "source"), ("model_versions", "storage_location"),
+)  # fmt: skip
 # Two processes instead of fourteen: four workers and seven job queues are more than one person's pages need.
 _PAGES = {"MLFLOW_WORKERS": "1", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 
@@ -117,6 +121,8 @@ def open_client(home: Home) -> MlflowClient:
             _migrate(home, uri)
         if ours and _last_version(home) != mlflow.__version__:
             replace_text(home.mlflow_version, mlflow.__version__)
+        if ours:
+            _follow_home(home)
         return client_of(uri)
 
 
@@ -162,6 +168,32 @@ def _migrate(home: Home, uri: str) -> None:
             copy.replace(file)
         why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise StorageError(f"{file} cannot be migrated to this MLflow ({why}); move it away, then: grpoctl sync")
+
+
+def _follow_home(home: Home) -> None:
+    """Have the store's artifacts where the home is now: MLflow keeps whole addresses, and homes are moved and copied.
+
+    Raises StorageError.
+    """
+    now = home.mlflow_artifacts.as_uri()
+    try:
+        with closing(sqlite3.connect(home.mlflow_store)) as store, store:
+            told = [row[0] or "" for row in store.execute("SELECT DISTINCT artifact_location FROM experiments")]
+            for before in sorted({_base_of(address, home.mlflow_artifacts.name) for address in told} - {"", now}):
+                for table, column in _ADDRESSES:
+                    if column in {row[1] for row in store.execute(f"PRAGMA table_info({table})")}:
+                        change = f"UPDATE {table} SET {column} = ? || substr({column}, ?)"
+                        where = f"WHERE {column} = ? OR substr({column}, 1, ?) = ?"
+                        values = (now, len(before) + 1, before, len(before) + 1, f"{before}/")
+                        store.execute(f"{change} {where}", values)
+    except sqlite3.Error as error:
+        raise StorageError(f"{home.mlflow_store} cannot be moved to where its home is now ({error})") from error
+
+
+def _base_of(address: str, name: str) -> str:
+    """The folder of that name in which artifacts are, of an address of a file; "" for any other address."""
+    base, found, rest = address.rpartition(f"/{name}")
+    return f"{base}{found}" if found and rest[:1] in ("", "/") and address.startswith("file:") else ""
 
 
 def _last_version(home: Home) -> str:

@@ -145,3 +145,27 @@ def test_three_processes_open_a_fresh_store_together(tmp_path: Path) -> None:
     answers = [(process.communicate(), process.returncode) for process in processes]
     assert [(out.strip(), code) for (out, _), code in answers] == [("1", 0)] * 3, answers
     assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["mlflow.db", "mlflow.lock", "mlflow.version"]
+
+
+def test_the_artifacts_of_a_home_that_was_moved_or_copied_are_in_it(home: Home, run: Any, tmp_path: Path) -> None:
+    RunWriter(run.dir, open_client(home)).catch_up()
+    (stored,) = runs_of(home)
+    copy = Home(path=tmp_path / "a%20copy_" / ".grpoctl")
+    shutil.copytree(home.path, copy.path)
+    (followed,) = runs_of(copy)
+    where = f"{stored.mlflow_run_id}/artifacts"
+    assert stored.artifact_uri == f"{home.mlflow_artifacts.as_uri()}/{where}"
+    assert followed.artifact_uri == f"{copy.mlflow_artifacts.as_uri()}/{where}"
+    assert {one.artifact_location for one in open_client(copy).search_experiments() if one.name != "Default"} == {
+        copy.mlflow_artifacts.as_uri()
+    }
+    assert runs_of(home) == [stored]  # the one that it was copied from keeps its own
+
+
+def test_a_place_for_artifacts_that_somebody_chose_stays(home: Home) -> None:
+    client = open_client(home)
+    chosen = {"a": "s3://bucket/mlartifacts", "b": "file:///mnt/mlartifacts-of-mine"}
+    for name, address in chosen.items():
+        client.create_experiment(name, artifact_location=address)
+    found = {one.name: one.artifact_location for one in open_client(home).search_experiments()}
+    assert {name: found[name] for name in chosen} == chosen
