@@ -55,6 +55,7 @@ class Side:
     excluded: Mapping[str, str] = field(default_factory=dict)  # id of an unsound run -> why
     sound: bool = True  # False: no run is, and its numbers are its sampler's
     completions: float | None = None  # that a run of it drew, where nothing ended it early
+    fewest: float | None = None  # that any of its runs drew
 
     @property
     def key(self) -> str:
@@ -189,7 +190,7 @@ def compare(*sides: Runs) -> Comparison:
     answers = [[Answers(run) for run in runs] for runs in kept]
     left_out = _without(described, kept)
     judged = [place for place, side in enumerate(described) if side.key not in left_out]
-    places = _places(described, kept, answers, judged)
+    places = _places(kept, answers, judged)
     keyed = [(side.key, runs) for side, runs in zip(described, kept, strict=True)]
     return Comparison(
         sides=tuple(described),
@@ -241,6 +242,7 @@ def _side(letter: str, runs: Runs, every: Runs, axis: str) -> Side:
         excluded=why,
         sound=sound,
         completions=max(drawn, default=None),
+        fewest=min(drawn, default=None),
     )
 
 
@@ -269,6 +271,12 @@ def _without(sides: Sequence[Side], runs: Sequence[Runs]) -> dict[str, str]:
         if side.sound and not _by_seed(of_side, HEADLINE, "final"):
             why[side.key] = f"{side.letter} has no {HEADLINE}"
     return why if len(sides) - len(why) >= 2 else {}
+
+
+def _drawn(side: Side) -> str:
+    """The completions of each run of a side; of runs that drew unlike many the fewest and the most."""
+    fewest, most = (metric_text("completions", count) for count in (side.fewest, side.completions))
+    return most if fewest == most else f"{fewest} to {most}"
 
 
 def _unsound_runs(sides: Sequence[Side], left_out: Mapping[str, str]) -> Iterator[str]:
@@ -355,12 +363,10 @@ def _by_seed(runs: Runs, name: str, part: str) -> dict[int, float]:
     return {seed: value for seed, value in values.items() if value is not None}
 
 
-def _places(
-    sides: Sequence[Side], runs: Sequence[Runs], answers: Sequence[Sequence[Answers]], judged: Sequence[int]
-) -> tuple[Place, ...]:
-    """Where the sides are compared: at equal completions where their budgets differ, and at the end."""
+def _places(runs: Sequence[Runs], answers: Sequence[Sequence[Answers]], judged: Sequence[int]) -> tuple[Place, ...]:
+    """Where the sides are compared: at equal completions where runs drew unlike many, and at the end."""
     end = _place(runs, answers, [_by_seed(of_side, HEADLINE, "final") for of_side in runs], None, judged)
-    budgets = [sides[place].completions for place in judged]
+    budgets = [run.value("completions") for place in judged for run in runs[place]]  # one that was pruned drew fewer
     known = [budget for budget in budgets if budget]
     if len(known) < len(budgets) or max(known) - min(known) <= SAME_BUDGET * max(known):
         return (end,)
@@ -423,7 +429,7 @@ def _verdict(sides: Sequence[Side], places: Sequence[Place], left_out: Mapping[s
     texts = [_two(sides, place, judged) if len(judged) == 2 else _many(sides, place, judged) for place in places]
     text = texts[0]
     if len(places) > 1:
-        shown = ", ".join(f"{sides[at].letter} {metric_text('completions', sides[at].completions)}" for at in judged)
+        shown = ", ".join(f"{sides[at].letter} {_drawn(sides[at])}" for at in judged)
         common = metric_text("completions", first.completions)
         text = f"at {common} completions each: {texts[0]}; at the end ({shown}): {texts[1]}"
     return f"{text}; left out: {', '.join(left_out.values())}" if left_out else text

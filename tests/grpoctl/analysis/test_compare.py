@@ -449,19 +449,20 @@ def test_the_best_of_many_must_be_further_away_than_one_of_two(build: Any) -> No
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
+def drawing(build: Any, seed: int, per_step: int, values: list[float], **more: Any) -> RunRecord:
+    """A run that draws so many completions a step, with an evaluation after each."""
+    made = build(values[-1] + 0.01 * seed, seed, **more)
+    rows = [
+        {"step": step, "completions": step * per_step, "eval/reward": value + 0.01 * seed}
+        for step, value in enumerate(values)
+    ]
+    return RunRecord(result=made.result, spec=made.spec, rows=tuple(rows))
+
+
 def test_where_budgets_differ_both_are_read_at_the_smaller_one(build: Any) -> None:
     """A draws 24 completions, B 48; B stands at 0.5 after 24 and at 0.9 in the end."""
-
-    def run(seed: int, per_step: int, values: list[float], **more: Any) -> RunRecord:
-        made = build(values[-1] + 0.01 * seed, seed, **more)
-        rows = [
-            {"step": step, "completions": step * per_step, "eval/reward": value + 0.01 * seed}
-            for step, value in enumerate(values)
-        ]
-        return RunRecord(result=made.result, spec=made.spec, rows=tuple(rows))
-
-    a = [run(seed, 6, [0.4, 0.5, 0.6, 0.65, 0.7]) for seed in range(3)]
-    b = [run(seed, 12, [0.4, 0.45, 0.5, 0.7, 0.9], run_id=f"b{seed}", spec={K: 4}) for seed in range(3)]
+    a = [drawing(build, seed, 6, [0.4, 0.5, 0.6, 0.65, 0.7]) for seed in range(3)]
+    b = [drawing(build, seed, 12, [0.4, 0.45, 0.5, 0.7, 0.9], run_id=f"b{seed}", spec={K: 4}) for seed in range(3)]
     comparison = compare(a, b)
     equal, end = comparison.places
     assert (equal.completions, end.completions) == (24.0, None)
@@ -470,6 +471,19 @@ def test_where_budgets_differ_both_are_read_at_the_smaller_one(build: Any) -> No
     assert comparison.verdict.startswith("at 24 completions each: A ")
     assert "at the end (A 24, B 48): B " in comparison.verdict
     assert any("at the end B" in text for text in comparison.would_change)
+
+
+def test_a_run_that_was_pruned_half_way_decides_where_all_are_read(build: Any) -> None:
+    """One of B's runs ended after 24 of 48 completions, where it stood at 0.5 like the others; those end at 0.9."""
+    whole = [0.4, 0.45, 0.5, 0.7, 0.9]
+    a = [drawing(build, seed, 12, [0.4, 0.5, 0.6, 0.6, 0.6]) for seed in range(3)]
+    b = [drawing(build, seed, 12, whole, run_id=f"b{seed}", spec={K: 4}) for seed in range(2)]
+    b.append(drawing(build, 2, 12, whole[:3], run_id="b2", spec={K: 4}, status="PRUNED"))
+    comparison = compare(a, b)
+    equal, end = comparison.places
+    assert (equal.completions, end.completions) == (24.0, None)
+    assert equal.means == pytest.approx((0.61, 0.51))
+    assert "at the end (A 48, B 24 to 48)" in comparison.verdict
 
 
 def test_one_side_is_not_compared_and_27_are_too_many(build: Any) -> None:
