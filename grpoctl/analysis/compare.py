@@ -526,23 +526,45 @@ def _would_change(sides: Sequence[Side], places: Sequence[Place], judged: Sequen
         yield "more seeds: with one a side nothing is known of what another seed does"
     if not tested:
         return
-    hardest = min(tested, key=lambda gap: abs(gap.mean) / (gap.smallest or 1.0))
-    if not hardest.clear and hardest.mean == hardest.error == 0.0:
-        yield "the runs came to the same, one by one: more seeds show no difference, only other settings can"
-    elif not hardest.clear:
-        shown, gap = metric_text(HEADLINE, hardest.smallest), metric_text(HEADLINE, abs(hardest.mean))
-        needed, enough = hardest.seeds_to_show, "no number of seeds alone would"
-        if needed is not None:
-            enough = f"about {needed} seeds a side would"
-        yield f"these data show a difference of {shown} in 4 of 5 tries, and this one is {gap}: {enough} show it"
-    elif hardest.rests_on:
-        which = " or ".join(map(str, hardest.rests_on))
-        yield f"it is narrow: without seed {which} it would not be clear"
-    if hardest.problems is None:
-        yield "the problems were not recorded: the interval is over seeds alone, and other problems may say otherwise"
+    yield from _of_the_nearest(min(tested, key=lambda gap: abs(gap.mean) / (gap.smallest or 1.0)))
+    if len(judged) > 2:
+        yield from (
+            _alone(sides[best].letter, sides[other].letter, gap) for other, gap in over.items() if _is_hidden(gap)
+        )
     if len(places) > 1 and places[1].best not in (None, best):
         end = sides[places[1].best or 0]
         yield f"more completions: at the end {end.letter} has the higher {HEADLINE}"
+
+
+def _of_the_nearest(gap: Contrast) -> Iterator[str]:
+    """What would change what is said of the side that is hardest to tell from the best."""
+    if not gap.clear and gap.mean == gap.error == 0.0:
+        yield "the runs came to the same, one by one: more seeds show no difference, only other settings can"
+    elif not gap.clear:
+        shown, size = metric_text(HEADLINE, gap.smallest), metric_text(HEADLINE, abs(gap.mean))
+        needed, enough = gap.seeds_to_show, "no number of seeds alone would"
+        if needed is not None:
+            enough = f"about {needed} seeds a side would"
+        yield f"these data show a difference of {shown} in 4 of 5 tries, and this one is {size}: {enough} show it"
+    elif gap.rests_on:
+        which = " or ".join(map(str, gap.rests_on))
+        yield f"it is narrow: without seed {which} it would not be clear"
+    if gap.problems is None:
+        yield "the problems were not recorded: the interval is over seeds alone, and other problems may say otherwise"
+
+
+def _is_hidden(gap: Contrast) -> bool:
+    """Whether two of several sides are told apart by their own noise, and not by that of all pairs at once."""
+    return gap.interval is not None and not gap.clear and not gap.interval[0] <= 0 <= gap.interval[1]
+
+
+def _alone(best: str, other: str, gap: Contrast) -> str:
+    """What two of several sides come to where nothing but these two is asked."""
+    low, high = (metric_text(HEADLINE, bound) for bound in gap.interval or ())
+    return (
+        f"{best} and {other} alone: [{low}, {high}] excludes 0, and the wider one for all pairs of sides, in which the "
+        "noise of each counts, does not; compare the two where that was the question before the runs were seen"
+    )
 
 
 def _signed(value: float) -> str:

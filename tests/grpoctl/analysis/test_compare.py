@@ -435,6 +435,16 @@ def test_of_runs_that_came_to_the_same_more_seeds_show_nothing(build: Any) -> No
     assert "4 of 5" not in text
 
 
+def test_a_noisy_side_that_hides_a_difference_of_two_others_is_told(build: Any) -> None:
+    a, b, noisy = [0.50, 0.51, 0.52], [0.55, 0.56, 0.57], [0.2, 0.4, 0.6]
+    assert "B (p2@1) is better" in many(build, a, b).verdict
+    hidden = many(build, a, b, noisy)
+    assert hidden.verdict.startswith("no significant difference")
+    (text,) = (text for text in hidden.would_change if text.startswith("B and A alone: ["))
+    assert "all pairs of sides" in text
+    assert not any("A alone" in text for text in many(build, a, b).would_change)
+
+
 def test_the_best_of_many_must_be_further_away_than_one_of_two(build: Any) -> None:
     """0.08 above another of the same noise: clear of one, and not of the nearest of eight that might have been it."""
     noisy = [[0.50, 0.52, 0.54, 0.56, 0.58]] * 7
