@@ -54,6 +54,11 @@ def require_simulable(spec: RunSpec) -> None:
     stages = {name: stage for name, stage in spec.stages.items() if isinstance(stage, GrpoStage)}
     if not stages:
         raise UserError(f"--simulate looks at GRPO stages, and {spec.name} has none")
+    if spec.policy.density:
+        of_actions = f"the {spec.policy.kind} policy draws continuous actions"
+        raise UserError(f"--simulate has a bandit of 70 answers for a policy, and {of_actions}; leave it out")
+    if not any(map(_learns_from_rewards, stages.values())):
+        raise UserError("--simulate is about the policy gradient, and every GRPO stage has policy_weight: 0")
     for name, stage in stages.items():
         transform = stage.advantage.transform
         if stage.groups == "offline":
@@ -71,11 +76,16 @@ def require_simulable(spec: RunSpec) -> None:
             )
 
 
+def _learns_from_rewards(stage: GrpoStage) -> bool:
+    """Whether the policy gradient acts on any step of the stage."""
+    return stage.policy_weight.start != 0 or stage.policy_weight.end != 0
+
+
 def check(spec: RunSpec, rewards: RewardModel, *, json: bool) -> dict[str, Any]:
     """The key `simulation` of the JSON document, by GRPO stage; printed as text unless `json`."""
     document = {}
     for name, stage in spec.stages.items():
-        if isinstance(stage, GrpoStage):
+        if isinstance(stage, GrpoStage) and _learns_from_rewards(stage):
             simulation = simulate(stage, rewards)
             document[name] = _document(name, simulation)
             if not json:

@@ -18,6 +18,7 @@ from core.health.statistics import POWER, Interval, chance_beyond, clipped, mean
 from core.metrics import limits
 
 CLEAR = 2.0  # standard errors: a change is told from noise
+ROUNDING = 1e-6  # of a reward: a change as small is of its last digits, and nothing to look for with more prompts
 REACHABLE = 1000  # times as many completions: more is no advice
 
 
@@ -95,7 +96,7 @@ def noise(case: Case) -> Sequence[Finding]:
     change, se = last.reward - first.reward, math.hypot(first.se, last.se)
     if se == 0 or abs(change) >= CLEAR * se:
         return ()
-    more = (POWER * se / change) ** 2 if change else math.inf
+    more = (POWER * se / change) ** 2 if abs(change) > ROUNDING else math.inf
     evidence: dict[str, float | str] = {
         "first_step": first.step, "last_step": last.step, "first": first.reward, "last": last.reward,
         "change": change, "se": se, "p": chance_beyond(change / se), "evaluations": len(seen),
@@ -351,7 +352,7 @@ def _finding(case: Case, name: str, gain: Gain) -> Finding:
         low, high = gain.interval
         se = gain.se or 0.0
         span = f" [{low:+.3f}, {high:+.3f}]"
-        more = (POWER * se / gain.gain) ** 2 if gain.gain else math.inf
+        more = (POWER * se / gain.gain) ** 2 if abs(gain.gain) > ROUNDING else math.inf
         evidence |= {"low": low, "high": high, "se": se}
     worse = gain.interval is not None and gain.interval[1] < 0
     verdict = "loses held-out reward" if worse else "has no significant gain"

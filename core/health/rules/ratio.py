@@ -150,7 +150,8 @@ def _clips_at_once(case: Case) -> Finding | None:
     if (share <= CHANCE_CLIPS or tight) and (largest is None or largest <= FAR_FROM_ONE):
         return None
     dropout = known.lora_dropout or known.update_dropout
-    causes = [] if old_is_sampler(case) else ["by the settings the old log-probs are another policy's"]
+    same = old_is_sampler(case) or known.old_policy == "start_of_epoch"  # with whose weights the first epoch begins
+    causes = [] if same else ["by the settings the old log-probs are another policy's"]
     causes += [f"a dropout of {dropout:g} acts in the new ones only"] if dropout else []
     if not causes and (number(first, "rollout/logprob_gap") or 0.0) > FAULT:
         return None  # core.health.rules.integrity
@@ -163,17 +164,21 @@ def _clips_at_once(case: Case) -> Finding | None:
     evidence |= {"ratio_max": largest} if largest is not None else {}
     evidence |= {"dropout": dropout} if dropout else {}
     clips = f"{share:.1%} of the tokens are clipped" if share else f"the largest ratio is {largest:.3g}"
-    suggest = [] if old_is_sampler(case) else ["old_policy=start_of_epoch" if known.offline else "old_policy=sampler"]
+    suggest = [] if same else ["old_policy=start_of_epoch" if known.offline else "old_policy=sampler"]
     suggest += ["model.lora.lora_dropout=0"] if known.lora_dropout else []
+    of_policy = dropout is not None and dropout > 0 and not known.lora_dropout  # its settings have names of their own
+    also = "; the policy's own dropout has to be 0 for that, too" if of_policy else ""
     return Finding(
         id="first-step-clip",
         severity="warning",
         summary=(f"{clips} at the first update, where nothing is learned yet and the ratio should be 1: {why}"),
         evidence=evidence,
         suggest=tuple(suggest),
-        advice="a ratio is of the policy that is updated over the one that drew the samples, both in the same mode",
+        advice=f"a ratio is of the policy that is updated over that which drew the samples, in the same mode{also}",
         confidence="strong" if causes else "moderate",
-        decider=Decider(
+        decider=None
+        if of_policy
+        else Decider(
             question="is the ratio 1 at the first update once the old log-probs are of the same weights and mode?",
             overrides=tuple(suggest),
             expects=(f"policy/ratio_max < {FAR_FROM_ONE:g}",) if suggest else (),

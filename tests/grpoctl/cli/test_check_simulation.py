@@ -41,6 +41,20 @@ def test_pass_rates_may_be_many_and_have_a_default(grpoctl: Grpoctl) -> None:
     assert "0.1, 0.3, 0.5, 0.7, 0.9" in simulated(grpoctl, "p31")["grpo"]["rewards"]["source"]
 
 
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (("p56", "-p", "tiny"), "the restoration policy draws continuous actions"),
+        (("p31", "policy_weight=0", "loss_weights={}"), "every GRPO stage has policy_weight: 0"),
+    ],
+)
+def test_what_a_bandit_says_nothing_of_is_refused(grpoctl: Grpoctl, argv: tuple[str, ...], why: str) -> None:
+    said = grpoctl("check", *argv, "--simulate")
+    assert said.code == 2
+    assert why in said.err
+    assert said.out == ""
+
+
 def test_the_overrides_are_taken_as_they_stand() -> None:
     spec = load("p30").spec.stages["grpo"]
     assert isinstance(spec, GrpoStage)

@@ -112,6 +112,14 @@ def test_yes_or_no_answers_have_the_error_of_their_count() -> None:
     assert finding.suggest[0] == f"task.eval_prompts={math.ceil(800 * finding.evidence['times_more_completions'])}"  # type: ignore[operator]
 
 
+def test_a_gain_of_the_last_digits_asks_for_no_more_prompts() -> None:
+    rows = table(0.525, 0.525, 0.525 + 2.6e-7)
+    rows[-1] = {**rows[-1], "eval/gain_se/grpo": 4e-7}
+    (finding,) = no_gain(case(rows, grpo="grpo"))
+    assert finding.suggest == ()
+    assert finding.advice.startswith("there is no difference to confirm")
+
+
 def test_no_difference_needs_no_more_answers() -> None:
     (finding,) = noise(Case(rows=evals((0.5, 0.03), (0.5, 0.04))))
     assert finding.suggest == ()

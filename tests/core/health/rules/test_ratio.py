@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core.health.case import Case, Settings
-from core.health.finding import Row
+from core.health.finding import Finding, Row
 from core.health.rules.ratio import inert_live, policy_loss
 
 
@@ -112,7 +112,12 @@ ONCE = Settings(updates_per_rollout=1, epsilon=0.2)
     ("settings", "confidence", "word"),
     [
         (replace(ONCE, old_policy="reference", old_is_reference=True), "strong", "another policy's"),
-        (replace(ONCE, old_policy="start_of_epoch"), "strong", "another policy's"),
+        (replace(ONCE, old_policy="start_of_epoch"), "moderate", "sampler is at fault"),  # the first epoch's weights
+        (
+            replace(ONCE, old_policy="start_of_epoch", update_dropout=0.5),
+            "strong",
+            "1: a dropout of 0.5 acts",
+        ),
         (replace(ONCE, update_dropout=0.5), "strong", "dropout of 0.5"),
         (replace(ONCE, lora_dropout=0.05), "strong", "dropout of 0.05"),
         (ONCE, "moderate", "sampler is at fault"),
@@ -124,6 +129,18 @@ def test_a_ratio_that_is_off_at_the_first_update(settings: Settings, confidence:
         assert [(one.severity, one.confidence) for one in findings] == [("warning", confidence)]
         assert word in findings[0].summary
         assert findings[0].evidence["ratio_max"] == ratios[0]
+
+
+def test_an_experiment_that_leaves_a_dropout_in_place_decides_nothing() -> None:
+    def first(settings: Settings) -> Finding:
+        return next(one for one in inert_live(case([2.5] * 3, [0.0] * 3, settings)) if one.id == "first-step-clip")
+
+    both = first(replace(ONCE, old_policy="reference", update_dropout=0.5))
+    assert (both.decider, both.suggest) == (None, ("old_policy=sampler",))
+    assert both.advice.endswith("the policy's own dropout has to be 0 for that, too")
+    adapter = first(replace(ONCE, old_policy="reference", lora_dropout=0.05)).decider
+    assert adapter is not None
+    assert adapter.overrides == ("old_policy=sampler", "model.lora.lora_dropout=0")
 
 
 @pytest.mark.parametrize(
