@@ -105,6 +105,7 @@ def test_the_kept_cases_are_read_and_name_their_source() -> None:
         "twentysecond",
         "twentythird",
         "twentyfourth",
+        "twentyfifth",
     )
     measured = {"measured", *(f"measured {which}" for which in later)}
     assert {case.half for case in cases} == {"developed", "counted", "columns seen", "repository known"} | measured
