@@ -11,6 +11,7 @@ import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +73,10 @@ def load_sweep(
         scaled = authored.profile(profile)
         assert scaled is not None
         layers.append(scaled)
-    tree = {key: value for layer in layers for key, value in layer.tree.items()}
-    documents = _bases(tree, authored, experiments or Library(), revisions)
+    layers.append(_override_layer(overrides))
+    documents = _bases(reduce(merge, layers), file, experiments or Library(), revisions)
     under = {name: _under(document, profile, authored) for name, document in documents.items()}
     base = next(iter(under.values()))
-    layers.append(_override_layer(overrides))
     merged = layers[0].without(())
     for index, layer in enumerate(layers):
         full = _full_keys(layer, base, under)
@@ -94,9 +94,9 @@ def base_of(name: str, overrides: Sequence[str], revisions: Revisions | None = N
 
     Nothing is asked of its points, which need not be valid under `full`. Raises as `load_sweep`.
     """
-    authored = read_sweep_file(sweep_library().find(name))
-    tree = {**authored.base.tree, **_override_layer(overrides).tree}
-    return load(next(iter(_bases(tree, authored, Library(), revisions))), revisions=revisions)
+    file = sweep_library().find(name)
+    written = merge(read_sweep_file(file).base, _override_layer(overrides))
+    return load(next(iter(_bases(written, file, Library(), revisions))), revisions=revisions)
 
 
 def kinds_of(name: str, *, experiments: Library | None = None, sweeps: Library | None = None) -> tuple[str, ...]:
@@ -128,11 +128,9 @@ def read_sweep_file(file: Path) -> Authored:
     return Authored(layer=document, file=file, chain=(file,))
 
 
-def _bases(
-    tree: Mapping[str, Any], authored: Authored, library: Library, revisions: Revisions | None
-) -> dict[str, Authored]:
+def _bases(written: Layer, file: Path, library: Library, revisions: Revisions | None) -> dict[str, Authored]:
     """experiment -> its document, the sweep's base first. Raises SpecError naming the sweep's key."""
-    rungs = tree.get("ladder")
+    tree, rungs = written.tree, written.tree.get("ladder")
     named: list[tuple[Keys, object]] = [(("experiment",), tree["experiment"])] if "experiment" in tree else []
     for index, rung in enumerate(rungs if isinstance(rungs, list) else ()):
         if isinstance(rung, Mapping) and "experiment" in rung:
@@ -140,14 +138,14 @@ def _bases(
     documents: dict[str, Authored] = {}
     for keys, name in named:
         if not isinstance(name, str):
-            raise refused(f"got {canonical(name)}; allowed: the name of one experiment", keys, authored.layer)
+            raise refused(f"got {canonical(name)}; allowed: the name of one experiment", keys, written)
         if name not in documents:
             try:
                 documents[name] = read_any(name, library=library, revisions=revisions)
             except NotFoundError as error:
-                raise refused(str(error), keys, authored.layer) from None
+                raise refused(str(error), keys, written) from None
     if not documents:
-        raise SpecError("'experiment' is missing; it names the base of every trial", file=authored.file)
+        raise SpecError("'experiment' is missing; it names the base of every trial", file=file)
     return documents
 
 

@@ -9,7 +9,7 @@ import pytest
 from core.errors import NotFoundError, SpecError
 from grpoctl.config import Library, sweep_library
 from grpoctl.sweeps.loading import dump_sweep, kinds_of, load_sweep, read_sweep, study_stem, sweep_sha
-from tests.grpoctl.sweeps.mine import HEAD, loaded, sweep, write
+from tests.grpoctl.sweeps.mine import HEAD, loaded, specs, sweep, write
 
 BETA, LR, K = "stages.grpo.beta", "stages.grpo.learning_rate", "stages.grpo.num_generations"
 
@@ -104,6 +104,14 @@ def test_overrides_are_the_sweeps_keys_or_settings_of_the_base() -> None:
     assert (spec.trials, spec.budget.completions, spec.seeds, spec.pruner.name) == (1, 64, (5,), "none")
     assert spec.settings == {"evaluation.eval_steps": 3}
     assert spec.axes[LR].values == (1e-4,)
+
+
+def test_an_override_can_name_another_base() -> None:
+    spec = sweep("axes: {beta: [0, 0.1]}", "experiment=p32")
+    assert (spec.experiment, list(spec.bases)) == ("p32", ["p32"])
+    assert [run.spec.name for run in specs(spec, {BETA: 0.1})] == ["p32", "p32", "p32"]
+    with pytest.raises(SpecError, match=r"^experiment: no experiment 'p99'; .*\(in the override experiment=p99\)$"):
+        sweep("axes: {beta: [0, 0.1]}", "experiment=p99")
 
 
 @pytest.mark.parametrize(
