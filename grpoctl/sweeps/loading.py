@@ -28,7 +28,7 @@ from grpoctl.config.overrides import override_layer
 from grpoctl.config.problems import refused
 from grpoctl.config.resolved import block_yaml
 from grpoctl.sweeps.candidates import texts
-from grpoctl.sweeps.problems import sweep_error
+from grpoctl.sweeps.problems import sweep_error, with_near_key
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.validation import validated
 
@@ -273,7 +273,9 @@ class _KeyReader:
         try:
             named = override_layer([f"{key}=null"], base.tree)
         except SpecError as error:
-            raise refused(error.message, at, self.layer) from None
+            on_command_line = at == ("settings", *written) and self.layer.place(at).file is None
+            message = with_near_key(error.message, written) if on_command_line else error.message
+            raise refused(message, at, self.layer) from None
         return dotted(max(named.places, key=len))
 
 

@@ -150,6 +150,17 @@ def _hint(keys: Keys) -> str:
     return f"did you mean {dotted(shown)}?"
 
 
+def with_near_key(message: str, keys: Keys) -> str:
+    """What an experiment says of an unknown key, and the sweep's key that is like it: an override can mean either."""
+    own = nearest(keys, {path: field for path, field in fields().items() if ANY not in path}, ALIASES)
+    if own is None or not message.startswith("unknown key"):
+        return message
+    first, mark, _ = message.partition("?")
+    if not mark or first.endswith(f" {dotted(own)}"):
+        return f"unknown key; did you mean {dotted(own)}?"
+    return f"{first}, or {dotted(own)} of the sweep?"
+
+
 def _pattern(keys: Keys) -> Keys:
     """The keys as `fields` has them."""
     return tuple(

@@ -125,7 +125,10 @@ def test_an_override_can_name_another_base() -> None:
             r"trials: got the string 'many'; allowed: an integer >= 1, or null \(in the override trials=many\)",
         ),
         ("lr=1", "settings.lr: unknown key; did you mean stages.grpo.learning_rate"),
-        ("samplr=tpe", "unknown key"),
+        ("samplr=tpe", r"unknown key; did you mean sampler\?"),
+        ("trails=6", r"settings.trails: unknown key; did you mean trials\? \(in the override trails=6\)"),
+        ("batch_size=4", r"did you mean stages.grpo.prompts_per_step, or budget.generation_batch_size of the sweep\?"),
+        ("budgt.completions=4", r"did you mean budget.completions\?"),
     ],
 )
 def test_overrides_that_are_refused(override: str, said: str) -> None:
