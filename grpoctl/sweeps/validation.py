@@ -201,6 +201,10 @@ def _fault_of_settings(candidates: Candidates) -> SpecError | None:
         check_fit(candidates.reference({}))
     except SpecError as error:
         return error
+    try:
+        candidates.overrides({})
+    except SpecError as error:  # what is held equal over the points: a setting of the sweep's may not rule it
+        return error if error.key in candidates.sweep.settings else None
     return None
 
 

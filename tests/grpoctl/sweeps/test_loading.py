@@ -115,6 +115,22 @@ def test_an_override_can_name_another_base() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "override", "place"),
+    [
+        ("settings: {max_steps: 10}", (), "sweeps/mine.yaml: line 5: "),
+        ("", ("max_steps=10",), ""),
+    ],
+)
+def test_a_length_that_the_budget_rules_is_blamed_on_the_setting(
+    text: str, override: tuple[str, ...], place: str
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        sweep(f"axes: {{num_generations: [2, 8]}}\n{text}\nbudget: {{completions: 96}}", *override)
+    said = "settings.stages.grpo.max_steps: the budget says how long the last stage is (profile tiny)"
+    assert str(caught.value) == f"{place}{said}{' (in the override max_steps=10)' if override else ''}"
+
+
+@pytest.mark.parametrize(
     ("override", "said"),
     [
         ("name=other", "name: belongs to the file"),
