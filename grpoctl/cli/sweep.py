@@ -34,7 +34,7 @@ from grpoctl.sweeps.preview import cost_of, notes
 from grpoctl.sweeps.samplers import Suggester, startup
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import read_book
-from grpoctl.sweeps.study import lag_of, named_study, total_of, unfinished
+from grpoctl.sweeps.study import gone_on_with, lag_of, named_study, total_of, unfinished
 from grpoctl.wording import plural
 
 Number = Annotated[
@@ -164,7 +164,7 @@ def print_known_trials(request: SweepRequest) -> None:
     if study is not None:
         book = read_book(study.state)
         rows = [(t.number, t.name, t.params, str(t.status)) for t in book.ordered()]
-        total = int(book.header["total"])
+        total, _ = gone_on_with(study, sweep, book, request.trials)
     else:
         total = total_of(sweep, request.trials)
         rows = [(n, name, params, "") for n, name, params in known_trials(sweep, total, _slots(request, sweep))]
@@ -209,14 +209,18 @@ def print_plan(request: SweepRequest) -> None:
     study, sweep = _study(request, home)
     request.workers.check()
     slots = _slots(request, sweep)
-    total = total_of(sweep, request.trials)
+    book = None if study is None else read_book(study.state)
+    if study is None or book is None:
+        total, changed = total_of(sweep, request.trials), ""
+    else:
+        total, changed = gone_on_with(study, sweep, book, request.trials)
     first = known_trials(sweep, 1, slots)
     spec = Candidates.of(sweep).spec(first[0][2])
     cost = cost_of(sweep, spec, home, trials=total, slots=slots)
     # a study that is continued learns as if it still had as many at a time as it began with
-    drawn = startup(sweep.sampler, lag_of(sweep, slots) if study is None else read_book(study.state).header["lag"])
+    drawn = startup(sweep.sampler, lag_of(sweep, slots) if book is None else book.header["lag"])
     random_search = random_search_text(total, drawn)
-    remarks = [*([random_search] if random_search else []), *notes(sweep)]
+    remarks = [*([changed] if changed else []), *([random_search] if random_search else []), *notes(sweep)]
     if request.json:
         planned = {**cost.document(), "startup": drawn, "notes": remarks}
         console.print_json({"schema": 1, "sweep": sweep.name, "study": None if study is None else study.id, **planned})
@@ -224,8 +228,8 @@ def print_plan(request: SweepRequest) -> None:
     for line in (*(f"note: {remark}" for remark in remarks), *cost.lines()):
         console.print_text(line)
     which = f"start it: {wet(request.argv)}"
-    if study is not None:
-        done = sum(trial.status.ended for trial in read_book(study.state).trials.values())
+    if study is not None and book is not None:
+        done = sum(trial.status.ended for trial in book.trials.values())
         which = f"{study.id} would be continued, {done} of these trials have ended: {wet(request.argv)}"
     console.print_text(f"nothing was written; {which}")
 

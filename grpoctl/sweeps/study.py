@@ -102,12 +102,11 @@ def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
     sweep, book = read_sweep(study.spec), read_book(study.state)
     notes: list[str] = []
     header = book.header
-    total = before = header["total"]
-    if terms.trials is not None:
-        total = max(_reachable(sweep, terms.trials), len(book.trials))  # what was begun comes to its end
-        if total != before:
-            notes.append(f"{study.id}: {total} trials instead of {before}")
-            header["total"] = total
+    before = header["total"]
+    total, note = gone_on_with(study, sweep, book, terms.trials)
+    header["total"] = total
+    if note:
+        notes.append(note)
     lag = header.get("lag")
     if lag is not None and lag != terms.slots:
         notes.append(
@@ -145,6 +144,20 @@ def total_of(sweep: SweepSpec, trials: int | None) -> int:
     if wanted is None and there is None:
         raise UserError(f"{sweep.name} does not say how many trials: write trials in its file, or give --trials N")
     return min(number for number in (wanted, there) if number is not None)
+
+
+def gone_on_with(study: StudyDir, sweep: SweepSpec, book: Book, trials: int | None) -> tuple[int, str]:
+    """How many trials a study has that is gone on with, and what to say of that: `trials`, else as many as before.
+
+    What was begun comes to its end. "" where nothing changes.
+    """
+    before, begun = int(book.header["total"]), len(book.trials)
+    if trials is None:
+        return before, ""
+    if trials < begun:
+        return begun, f"{study.id}: {begun} trials were begun and none is taken back; got {trials}, so it has {begun}"
+    total = max(_reachable(sweep, trials), begun)  # a clone may be beyond what can be reached
+    return total, "" if total == before else f"{study.id}: {total} trials instead of {before}"
 
 
 def _reachable(sweep: SweepSpec, total: int) -> int:

@@ -10,8 +10,11 @@ from grpoctl.config import sweep_library
 from grpoctl.files import replace_json
 from grpoctl.runs import profile
 from grpoctl.runs.run_dir import Home
+from grpoctl.runs.status import TrialStatus
 from grpoctl.runs.study_dir import create_study
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
+from grpoctl.sweeps.state import TrialRecord
+from grpoctl.sweeps.study import Terms, new_study
 from tests.grpoctl.cli.conftest import Grpoctl
 
 
@@ -97,6 +100,24 @@ def test_a_plan_ends_with_what_is_run_how_long_it_takes_and_its_command(grpoctl:
     assert document["hours"] * 3600 == pytest.approx(120)
     assert (low * 3600 < 60, high * 3600 > 240) == (True, True)
     assert "at most" in grpoctl("sweep", "advantage-study", "-p", "tiny", "--dry-run").out  # what may be left out
+
+
+def test_a_plan_of_a_study_that_goes_on_takes_no_trial_back(grpoctl: Grpoctl, home: Home) -> None:
+    """Of 12 trials 3 were begun, and 2 of those have ended."""
+    own(f"{RANGE}trials: 12\n")
+    opened = new_study(load_sweep("mine", profile="tiny").spec, home, (), Terms(slots=2))
+    ended = {
+        number: TrialRecord(number=number, params={}, seeds=(0,), status=TrialStatus.COMPLETED) for number in (0, 1)
+    }
+    opened.book.trials |= {**ended, 2: TrialRecord(number=2, params={}, seeds=(0,))}
+    opened.book.save()
+    asked = ("sweep", "mine", "-p", "tiny", "--resume", "--dry-run")
+    for trials, total in (("1", 3), ("3", 3), ("5", 5)):
+        assert grpoctl(*asked, "--json", "--trials", trials).document["trials"] == total
+    said = grpoctl(*asked, "--trials", "1").out
+    assert f"note: {opened.study.id}: 3 trials were begun and none is taken back; got 1, so it has 3\n" in said
+    assert f"{opened.study.id} would be continued, 2 of these trials have ended" in said
+    assert "mine, profile tiny: 12 trials x 3 seeds" in grpoctl(*asked).out  # without a word: as it began
 
 
 def test_and_in_words(grpoctl: Grpoctl) -> None:

@@ -407,10 +407,13 @@ def test_a_study_whose_time_is_over_goes_on_as_long_again(home: Home, monkeypatc
 def test_trials_are_never_fewer_than_were_begun_nor_more_than_there_are(home: Home) -> None:
     text = SWEEP.replace("{low: 1.0e-6, high: 1.0e-2, log: true}", "[1.0e-4, 1.0e-3]")
     study = drive(home, PaperExecutor(), text=text, trials=4)
-    for asked, total in ((2, 4), (5, 5), (99, 6)):
+    fewer = f"{study.id}: 4 trials were begun and none is taken back; got 2, so it has 4"
+    said = {2: (fewer,), 4: (), 5: (f"{study.id}: 5 trials instead of 4",), 99: (f"{study.id}: 6 trials instead of 4",)}
+    for asked, total in ((2, 4), (4, 4), (5, 5), (99, 6)):
         opened = reopened(study, Terms(slots=2, trials=asked))
         assert opened.book.header["total"] == total
         assert opened.over == (total == 4)
+        assert opened.notes == said[asked]
 
 
 def test_no_two_trials_are_the_same(home: Home) -> None:
