@@ -25,7 +25,9 @@ from grpoctl.runs.study_dir import find_study
 Leaves = Mapping[str, object]
 _CUSTOM = "custom"  # the task whose problems and rewards are the user's
 # A run id without its seed and number, or its end alone: `p31-tiny-5707c461`, `p31-5707c461`, `5707c461`.
-_OF_A_SPEC = re.compile(r"(?:(.+)-)?([0-9a-f]{6,64})")
+_DIGITS = 6  # of a hash that are enough
+_OF_A_SPEC = re.compile(rf"(?:(.+)-)?([0-9a-f]{{{_DIGITS},64}})")
+_TOO_SHORT = re.compile(rf"(?:(.+)-)?([0-9a-f]{{1,{_DIGITS - 1}}})")
 _OF_A_TRIAL = re.compile(r"(.+)-t(\d+)")
 _RUN_OF_A_TRIAL = re.compile(r"(.+-t\d+)-s\d+")
 
@@ -162,6 +164,9 @@ def _why_none(results: Results, name: str, profile: str | None) -> str:
             wanted, Library().files(), n=1
         )
         hint = f"did you mean {near[0]}?" if near else "grpoctl ls shows what there is"
+        short = _TOO_SHORT.fullmatch(wanted)
+        if short is not None and any(_is_of_spec(of, short[1], short[2]) for _, of in results):
+            hint = f"{short[2]} begins a spec's hash, of which {_DIGITS} digits or more are needed"
         return f"no experiment, run or trial {name!r}; {hint}"
     under = f" under profile {profile}" if profile else ""
     text = f"no finished run of {name}{under}"
@@ -206,17 +211,19 @@ def _finished(results: Results, name: str, profile: str | None) -> Results:
     if named or match is None:
         return named
     stem, sha = match.groups()
-    fitting = [
-        (path, of)
-        for path, of in ended
-        if str(of["spec_sha"]).startswith(sha)
-        and stem in (None, str(of["experiment"]).lower(), f"{of['experiment']}-{of['profile']}".lower())
-    ]
+    fitting = [(path, of) for path, of in ended if _is_of_spec(of, stem, sha)]
     specs = {str(of["spec_sha"]): f"{of['experiment']}-{of['profile']}-{str(of['spec_sha'])[:16]}" for _, of in fitting}
     if len(specs) > 1:
         some = ", ".join(sorted(specs.values()))
         raise AmbiguousNameError(f"{name!r} fits {len(specs)} specs ({some}); give more of the hash")
     return fitting
+
+
+def _is_of_spec(result: Mapping[str, object], stem: str | None, sha: str) -> bool:
+    """Whether a run is of a hash that begins so, and of what stands before it: an experiment, its profile, nothing."""
+    experiment = str(result["experiment"]).lower()
+    stems = (None, experiment, f"{experiment}-{result['profile']}".lower())
+    return stem in stems and str(result["spec_sha"]).startswith(sha)
 
 
 def _results(paths: Iterable[Path]) -> Results:
@@ -267,7 +274,7 @@ def sides(home: Home, names: Sequence[str], profile: str | None) -> list[Side]:
         except AmbiguousNameError:
             raise
         except NotFoundError as error:
-            if (trial := _trial(home, name)) is not None:
+            if (trial := trial_side(home, name)) is not None:
                 return trial
             try:
                 run = home.find(name)
@@ -293,7 +300,7 @@ def _a_study(home: Home, name: str) -> NotFoundError | None:
     )
 
 
-def _trial(home: Home, name: str) -> Side | None:
+def trial_side(home: Home, name: str) -> Side | None:
     """The finished runs of a study's trial (`lr-study-tiny-1f3a9c2e-1-t0007`), one per seed; None for other names.
 
     Raises NotFoundError where none of them has finished.

@@ -35,7 +35,10 @@ _TITLED = 4  # names in the title
 def report(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="WHAT...", help="Experiments (finished runs, one per seed), runs and studies, mixed."),
+        typer.Argument(
+            metavar="WHAT...",
+            help="Experiments (finished runs, one per seed), runs, studies and their trials (STUDY-t0007), mixed.",
+        ),
     ],
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help=f"Where the page goes. Default: {PAGE} here.")
@@ -103,9 +106,9 @@ def _belongs(run: RunRecord, other: RunRecord) -> bool:
 def named(home: Home, names: Sequence[str], profile: str | None) -> tuple[list[tuple[RunRecord, ...]], list[StudyDir]]:
     """The sides (runs of one spec, one per seed) and the studies that are meant, each once.
 
-    An experiment stands for its finished runs as in `compare`; single runs of one spec join into one side.
+    An experiment and a trial stand for their finished runs as in `compare`; single runs of one spec join into one side.
     """
-    from grpoctl.analysis.collect import load_run, shared_profile, side
+    from grpoctl.analysis.collect import load_run, shared_profile, side, trial_side
 
     paths = [run.path for run in home.runs()]
     experiments = []
@@ -120,8 +123,13 @@ def named(home: Home, names: Sequence[str], profile: str | None) -> tuple[list[t
         if name in experiments:
             sides.append(side(paths, name, profile=profile))
             continue
+        if (trial := trial_side(home, name)) is not None:
+            _check_profile(f"{name} is a trial", trial[0].result["profile"], asked)
+            sides.append(trial)
+            continue
         entry = _entry(home, name, asked)
-        _check_profile(entry, asked)
+        kind, file = ("study", entry.state) if isinstance(entry, StudyDir) else ("run", entry.result)
+        _check_profile(f"{entry.id} is a {kind}", (read_json(file) or {}).get("profile", asked), asked)
         if not isinstance(entry, StudyDir):
             sides.append((load_run(entry.path),))
         elif entry not in studies:
@@ -144,16 +152,13 @@ def _entry(home: Home, name: str, profile: str | None) -> RunDir | StudyDir:
         raise
 
 
-def _check_profile(entry: RunDir | StudyDir, asked: str | None) -> None:
-    """Raises UserError for a run or a study of another profile than was asked for."""
+def _check_profile(what: str, profile: object, asked: str | None) -> None:
+    """Raises UserError for a run, a trial or a study of another profile than was asked for."""
     if asked is None:
         return
-    document = read_json(entry.state if isinstance(entry, StudyDir) else entry.result) or {}
-    profile = document.get("profile", asked)
     if profile != asked:
-        kind = "study" if isinstance(entry, StudyDir) else "run"
         raise UserError(
-            f"{entry.id} is a {kind} of profile {profile}, got --profile {asked}; leave --profile out, or name one "
+            f"{what} of profile {profile}, got --profile {asked}; leave --profile out, or name one "
             f"of profile {asked} (see: grpoctl ls)"
         )
 

@@ -177,6 +177,9 @@ def test_a_side_is_all_seeds_of_a_spec_by_its_hash_or_of_a_trial(home: Home, rec
         assert [[run.run_id for run in side] for side in both] == [[r.id for r in plain], [r.id for r in changed]]
     with pytest.raises(NotFoundError):
         sides(home, ["p31", f"p30-{sha}"], None)
+    short = f"no experiment, run or trial 'p31-{sha[:5]}'; {sha[:5]} begins a spec's hash, of which 6 digits or more"
+    with pytest.raises(NotFoundError, match=short):
+        sides(home, ["p31", f"p31-{sha[:5]}"], None)
     for name in ("p31", plain[0].id):  # nor does a run of another profile stand in
         with pytest.raises(NotFoundError):
             sides(home, [name, "p31"], "full")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from grpoctl.files import read_json, replace_json
 from tests import reported, studies
 from tests.conftest import Recorded
 from tests.grpoctl.cli.conftest import Grpoctl
+from tests.promotable import ended_study, swept
 
 
 def test_the_page_is_report_html_here(grpoctl: Grpoctl, recorded: Recorded, tmp_path: Path) -> None:
@@ -43,6 +46,27 @@ def test_runs_experiments_and_studies_in_one_report(grpoctl: Grpoctl, recorded: 
     said = grpoctl("report", str(first.path), "p31", "advantage-study", "--json")
     assert said.code == 0, said.err
     assert [part["kind"] for part in said.document["parts"]] == ["comparison", "study"]
+
+
+def test_a_trial_is_its_runs(grpoctl: Grpoctl, recorded: Recorded) -> None:
+    """As `compare` has it: all seeds of the trial that have ended, one side."""
+    runs = [reported.run(recorded, seed) for seed in (0, 1)]
+    study = ended_study(runs[0].home, swept("advantage-study", "tiny"))
+    for trial, run in enumerate(runs):
+        for seed in (0, 1):
+            inside = study.run(trial, seed)
+            shutil.copytree(run.path, inside.path, dirs_exist_ok=True)
+            result = {**(read_json(run.result) or {}), "run_id": inside.id, "seed": seed, "spec_sha": f"{trial}" * 64}
+            replace_json(inside.result, result)
+    asked = ("report", f"{study.id}-t0001", f"{study.id}-t0000")
+    said = grpoctl(*asked, "--json")
+    assert said.code == 0, said.err
+    (part,) = said.document["parts"]
+    assert part["kind"] == "comparison"
+    ids = [f"{study.id}-t{trial:04d}-s{seed}" for trial in (1, 0) for seed in (0, 1)]
+    assert [run["run_id"] for run in part["runs"]] == ids
+    assert f"{study.id}-t0001 is a trial of profile tiny, got --profile full" in grpoctl(*asked, "-p", "full").err
+    assert "no run of trial 7" in grpoctl("report", f"{study.id}-t0007").err
 
 
 @pytest.mark.parametrize(
