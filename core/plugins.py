@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal, TypeVar
@@ -65,15 +66,27 @@ def load(group: Group, name: str, builtin: Collection[str]) -> Any:
         raise SpecError(problem) from error
 
 
-def load_all(group: Group, builtin: Collection[str]) -> list[Any]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Added:
+    """An object that a package adds. `called` is what messages call it: `wide-actions of package gaussian-bandit`."""
+
+    called: str
+    plugin: Any
+
+
+def load_all(group: Group, builtin: Collection[str]) -> list[Added]:
     """All objects that packages add to a group, imported, in the order of their names. Raises SpecError as `load`."""
-    return [load(group, name, builtin) for name in added(group, builtin)]
+    points = added(group, builtin)
+    return [
+        Added(called=f"{name} of {_origin(point)}", plugin=load(group, name, builtin)) for name, point in points.items()
+    ]
 
 
-def config_class(group: Group, name: str, builtin: Collection[str], base: type[C]) -> type[C] | None:
+def config_class(group: Group, name: str, builtin: Collection[str], base: type[C], word: str) -> type[C] | None:
     """The `config` of what a package adds under this name: the class of its settings; None where none adds it.
 
-    Raises SpecError as `load`, and where it is not a `base`.
+    `word` is the class attribute that says which policies and tasks fit each other. Raises SpecError as `load`, where
+    it is not a `base`, and where it has no such word.
     """
     plugin = load(group, name, builtin)
     if plugin is None:
@@ -82,6 +95,10 @@ def config_class(group: Group, name: str, builtin: Collection[str], base: type[C
     if not (isinstance(config, type) and issubclass(config, base)) or not callable(getattr(plugin, "build", None)):
         wanted = f"an object with `config`, a subclass of {base.__module__}.{base.__name__}, and `build`"
         raise SpecError(f"{name!r} of {group} is {type(plugin).__name__}; allowed: {wanted}")
+    if not isinstance(said := getattr(config, word, None), str):
+        lack = f"has no class attribute {word!r}" if said is None else f"has {word} = {said!r}"
+        fits = "one word, what its outputs are: a policy's `output` and a task's `scores` are the same where they fit"
+        raise SpecError(f"{name!r} of {group}: {config.__name__} {lack}; allowed: {fits}")
     return config
 
 

@@ -298,7 +298,7 @@ def policy_config(kind: str) -> type[PolicyConfig] | None:
         return RestorationConfig
     if kind == EXTERNAL:
         return ExternalPolicyConfig
-    return plugins.config_class("grpoctl.policies", kind, BUILT_IN, PolicyConfig)
+    return plugins.config_class("grpoctl.policies", kind, BUILT_IN, PolicyConfig, "output")
 
 
 def policy_kinds() -> list[str]:

@@ -376,7 +376,9 @@ BUILT_IN: tuple[str, ...] = tuple(get_args(task.model_fields["name"].annotation)
 
 def task_config(name: str) -> type[TaskConfig] | None:
     """The settings' class of a task that a package adds; None for a built-in or unknown name. Raises SpecError."""
-    return plugins.config_class("grpoctl.tasks", name, BUILT_IN, TaskConfig) if name not in BUILT_IN else None
+    if name in BUILT_IN:
+        return None
+    return plugins.config_class("grpoctl.tasks", name, BUILT_IN, TaskConfig, "scores")
 
 
 def task_names() -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
+from typing import get_args
 
 from core import plugins
 from core.health.case import Case, bounded
-from core.health.finding import CONFIDENCES, SEVERITIES, Finding, Row
+from core.health.finding import CONFIDENCES, SEVERITIES, Basis, Finding, Row
 from core.health.rules.advantage_sign import advantage_mismatch, reward_sign
 from core.health.rules.advantage_size import impossible_advantage, odd_advantages, small_advantage
 from core.health.rules.dead_run import dead_run, paid_otherwise
@@ -131,9 +133,29 @@ def rules() -> Sequence[Rule]:
     return (*RULES.values(), *_added_rules())
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AddedRule:
+    """A rule of a package. Raises what that raises, and TypeError or ValueError for what is no sequence of findings."""
+
+    called: str
+    rule: Rule
+
+    def __call__(self, case: Case) -> Sequence[Finding]:
+        """What the rule says of the case."""
+        found: object = self.rule(case)
+        if not isinstance(found, (list, tuple)) or not all(isinstance(one, Finding) for one in found):
+            raise TypeError(f"it gave {found!r:.60}; allowed: a list of core.health.finding.Finding, empty for none")
+        for one in found:
+            for name, words in (("severity", SEVERITIES), ("confidence", CONFIDENCES), ("basis", get_args(Basis))):
+                if (word := getattr(one, name)) not in words:
+                    raise ValueError(f"{one.id} has the {name} {word!r}; allowed: one of {', '.join(words)}")
+        return found
+
+
 @cache  # a run is examined again and again
 def _added_rules() -> Sequence[Rule]:
-    return tuple(plugins.load_all("grpoctl.rules", RULES))
+    added = plugins.load_all("grpoctl.rules", RULES)
+    return tuple(AddedRule(called=one.called, rule=one.plugin) for one in added)
 
 
 def asked(rule: Rule, case: Case) -> Sequence[Finding]:
@@ -142,7 +164,9 @@ def asked(rule: Rule, case: Case) -> Sequence[Finding]:
 
 
 def name_of_rule(rule: Rule) -> str:
-    """What the rule is called here, or where a package calls it."""
+    """What the rule is called here, or by the package that adds it."""
+    if isinstance(rule, AddedRule):
+        return rule.called
     return next((name for name, ours in RULES.items() if ours is rule), getattr(rule, "__name__", repr(rule)))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from core import plugins
 from core.config.policy import PolicyConfig, policy_config, policy_kinds
@@ -74,6 +75,34 @@ def test_what_cannot_be_used_is_refused_in_one_line(install: Install, module: st
         policy_config("red")
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_settings_without_the_word_that_tasks_ask_for_are_refused(install: Install) -> None:
+    text = """\
+from core.config import PolicyConfig
+class Settings(PolicyConfig):
+    kind: str = "red"
+class POLICY:
+    config = Settings
+    build = print
+"""
+    install("red", "grpoctl.policies", "red", "red_word:POLICY", text)
+    with pytest.raises(
+        SpecError, match=r"'red' of grpoctl.policies: Settings has no class attribute 'output'; allowed"
+    ):
+        policy_config("red")
+    with pytest.raises(ValidationError, match="has no class attribute 'output'"):
+        run_spec(policy={"kind": "red"})
+    install("blue", "grpoctl.policies", "blue", "blue_word:POLICY", f"{text}Settings.output = 3")
+    with pytest.raises(SpecError, match="Settings has output = 3; allowed: one word"):
+        policy_config("blue")
+
+
+def test_all_of_a_group_are_called_by_their_name_and_package(install: Install) -> None:
+    install("red", "grpoctl.rules", "slow", "red_rule:RULE", "RULE = 1")
+    install("blue", "grpoctl.rules", "quick", "blue_rule:RULE", "RULE = 2")
+    found = [(one.called, one.plugin) for one in plugins.load_all("grpoctl.rules", ())]
+    assert found == [("quick of package blue", 2), ("slow of package red", 1)]
 
 
 def test_nothing_is_imported_before_it_is_named(install: Install) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from core import plugins
-from core.errors import GrpoError, NotFoundError, SpecError, StorageError
+from core.errors import GrpoError, NotFoundError, SpecError, StorageError, UserError, in_words
 from core.health.finding import StepTable
 from core.text import harmless
 from grpoctl.diagnose.readers import (
@@ -65,10 +65,56 @@ MAPPED: tuple[Reader, ...] = (csv_table.READER, console.READER)  # that take --m
 _LOGS: tuple[Reader, ...] = (seed_log.READER, console.READER)
 
 
+class AddedReader:
+    """A reader of a package, as `Reader` has it: one that fails to look at a source does not know it."""
+
+    def __init__(self, called: str, reader: Reader) -> None:
+        self.called, self.reader = called, reader
+        self.name = str(getattr(reader, "name", called))
+        self.looks_for = str(getattr(reader, "looks_for", "it does not say what"))
+
+    def knows(self, source: Source) -> bool:
+        """Whether it says that the source is of its format."""
+        return self._looked(source)[0]
+
+    def failure(self, source: Source) -> str:
+        """Why it could not look at the source; "" where it could."""
+        return self._looked(source)[1]
+
+    def _looked(self, source: Source) -> tuple[bool, str]:
+        try:
+            return bool(self.reader.knows(source)), ""
+        except Exception as error:  # noqa: BLE001  the boundary around a package's reader
+            return False, f"the reader {self.called} failed to look at this ({in_words(error)}); the others were asked"
+
+    def read(self, source: Source) -> Reading:
+        """What it reads. Raises UserError where it fails, and where it gives something else."""
+        try:
+            reading: object = self.reader.read(source)
+        except GrpoError:
+            raise
+        except Exception as error:
+            raise UserError(f"the reader {self.called} failed on {_called(source)} ({in_words(error)})") from error
+        if not isinstance(reading, Reading):
+            what = f"gave {reading!r:.60}; allowed: a grpoctl.diagnose.readers.base.Reading"
+            raise UserError(f"the reader {self.called} failed on {_called(source)}: it {what}")
+        return reading
+
+
 @cache
+def _added_readers() -> Sequence[AddedReader]:
+    added = plugins.load_all("grpoctl.readers", [reader.name for reader in READERS])
+    return tuple(AddedReader(called=one.called, reader=one.plugin) for one in added)
+
+
 def readers() -> Sequence[Reader]:
     """Ours, and before the general ones those that packages add. Raises SpecError where a name is there twice."""
-    return (*SPECIFIC, *plugins.load_all("grpoctl.readers", [reader.name for reader in READERS]), *GENERAL)
+    return (*SPECIFIC, *_added_readers(), *GENERAL)
+
+
+def _failures(source: Source) -> list[str]:
+    """What packages' readers could not say of the source."""
+    return [why for reader in _added_readers() if (why := reader.failure(source))]
 
 
 def open_source(source: Source) -> Reading:
@@ -86,6 +132,8 @@ def open_source(source: Source) -> Reading:
         with _seldom_collecting():
             reader = _reader_of(place)
             reading = reader.read(place)
+        if reader not in SPECIFIC and (failures := _failures(place)):
+            reading = replace(reading, notes=(*reading.notes, *failures))
         if reader is trainer_state.READER and (others := _logs_beside(place)):
             reading = replace(reading, notes=(*reading.notes, _BESIDE.format(others)))
     if place.path is not None and not place.path.exists():  # it was a stream, and its file is gone
@@ -276,7 +324,8 @@ def _nobody_knows(source: Source) -> str:
         if source.path.is_file() and source.path.stat().st_size == 0:
             return f"{_called(source)} is empty"
     formats = ", ".join(f"{reader.name} ({reader.looks_for})" for reader in readers())
-    return f"{_called(source)}: no metric of a training run is known in it{_names_in(source)}; looked for: {formats}"
+    unknown = f"{_called(source)}: no metric of a training run is known in it{_names_in(source)}; looked for: {formats}"
+    return "; ".join([unknown, *_failures(source)])
 
 
 def _names_in(source: Source) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from random import Random
 from time import process_time
+from typing import Any
 
 import pytest
 
 from core.config import GuardSpec
 from core.health.case import Case, Sample
-from core.health.examine import examine, facts
+from core.health.examine import AddedRule, examine, facts, name_of_rule
 from core.health.finding import Finding, Row, all_invalid, steps_of
 from core.health.rules.learning_rate import no_updates
 from core.health.rules.rewards import missing_rewards
@@ -40,6 +41,31 @@ def test_missing_rewards(shares: list[float | None], found: float | None) -> Non
 def test_steps_are_the_rows_from_step_1_on() -> None:
     rows: list[Row] = [{"step": 0}, {"step": 1}, {"step": 2}, {"completions": 3}, {"step": None}]
     assert steps_of(rows) == rows[1:3]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], ""),
+        ((Finding(id="x", severity="info", summary="s"),), ""),
+        (None, "it gave None; allowed: a list of core.health.finding.Finding"),
+        (Finding(id="x", severity="info", summary="s"), "it gave Finding"),
+        (["x"], "allowed: a list of core.health.finding.Finding, empty for none"),
+        (
+            [Finding(id="x", severity="fatal", summary="s")],
+            "x has the severity 'fatal'; allowed: one of error, warning",
+        ),  # type: ignore[arg-type]
+        ([Finding(id="x", severity="info", summary="s", confidence="high")], "x has the confidence 'high'"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_packages_rule_gives_findings_or_is_refused(given: Any, said: str) -> None:
+    rule = AddedRule(called="mine of package red", rule=lambda case: given)
+    assert name_of_rule(rule) == "mine of package red"
+    if not said:
+        assert rule(Case(rows=[])) == given
+        return
+    with pytest.raises((TypeError, ValueError), match=said):
+        rule(Case(rows=[]))
 
 
 @pytest.mark.parametrize(("row", "collapsed"), [({"completions/valid": 0.0}, True), ({"completions/valid": 0}, True)])

@@ -89,14 +89,17 @@ def test_what_only_a_whole_run_can_show_is_not_said_on_the_way(logged: Logged) -
     assert not [message for message in logged.messages if "noise" in message or "missed-stop" in message]
 
 
-def test_a_rule_that_fails_does_not_end_a_run(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, AttributeError, RuntimeError])
+def test_a_rule_that_fails_does_not_end_a_run(
+    logged: Logged, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
     def fails(case: object) -> list[object]:
-        raise ZeroDivisionError
+        raise error
 
     monkeypatch.setattr(callbacks, "examine", fails)
     with logged.at_level(logging.INFO, logger=callbacks.__name__):
         assert Watching(run_spec()).after_step(table(25, broken_from=1)) is None
-    assert "could not be asked: ZeroDivisionError()" in "\n".join(logged.messages)
+    assert f"could not be asked: {error.__name__}()" in "\n".join(logged.messages)
 
 
 def test_a_watched_run_records_what_an_unwatched_one_records(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from core.health import examine
 from core.health.case import Case, Settings
-from core.health.examine import RULES
+from core.health.examine import RULES, AddedRule
 from core.health.finding import Finding
 from core.health.likeness import PublicRun, signs
 from grpoctl.diagnose.diagnosis import diagnose, evidence_numbers, evidence_texts, number_text
@@ -176,6 +177,18 @@ def test_a_rule_that_fails_costs_none_of_the_others(monkeypatch: pytest.MonkeyPa
     assert findings["diagnosis-failed"].severity == "warning"
     assert "integrity" in findings["diagnosis-failed"].summary
     assert str(findings["diagnosis-failed"].evidence["at"]).startswith("test_diagnosis.py:")
+
+
+def test_a_packages_rule_that_gives_nothing_costs_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    added = AddedRule(called="mine of package red", rule=lambda case: None)  # type: ignore[arg-type, return-value]
+    monkeypatch.setattr(examine, "_added_rules", lambda: (added,))
+    rows = [{"step": step, "reward/mean": 1e308, "loss": 0.5} for step in range(1, 11)]
+    findings = {one.id: one for one in diagnose(Reading(case=Case(rows=rows), kind="csv", source="a.csv")).findings}
+    assert findings.keys() >= {"lost-rewards", "diagnosis-failed"}
+    assert (
+        "the rule mine of package red failed on this log (TypeError: it gave None"
+        in findings["diagnosis-failed"].summary
+    )
 
 
 def foreign(**known: Any) -> Reading:

@@ -16,9 +16,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.errors import NotFoundError, SpecError
-from grpoctl.diagnose.readers.base import Source
-from grpoctl.diagnose.readers.registry import READERS, open_source
+from core.errors import NotFoundError, SpecError, UserError
+from grpoctl.diagnose.readers import registry
+from grpoctl.diagnose.readers.base import Reading, Source
+from grpoctl.diagnose.readers.registry import READERS, AddedReader, open_source
 
 ROOT = Path(__file__).parents[4]
 TRL = ROOT / "tests" / "data" / "trl"
@@ -41,6 +42,46 @@ def test_each_format_goes_to_its_reader(tmp_path: Path) -> None:
     assert open_source(asked(TRL / "healthy.json")).kind == "trainer-state"
     assert open_source(asked(tmp_path / "run.log")).kind == "console"
     assert open_source(asked(tmp_path / "run.csv")).kind == "csv"
+
+
+class Failing:
+    """A package's reader: its `knows` fails on all but its own files, its `read` on those."""
+
+    name = "failing"
+    looks_for = "a file that ends in .own"
+
+    def knows(self, source: Source) -> bool:
+        if source.path is not None and source.path.suffix == ".own":
+            return True
+        raise KeyError("no such column")
+
+    def read(self, source: Source) -> Reading:
+        if source.path is not None and source.path.stem == "nothing":
+            return None  # type: ignore[return-value]
+        raise KeyError("no such column")
+
+
+def test_a_packages_reader_that_fails_is_named_and_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = AddedReader(called="failing of package red", reader=Failing())
+    monkeypatch.setattr(registry, "_added_readers", lambda: (added,))
+    for name, text in (("run.log", LINES), ("poem.log", "roses are red\n"), ("a.own", "1"), ("nothing.own", "1")):
+        (tmp_path / name).write_text(text)
+    looked = (
+        "the reader failing of package red failed to look at this (KeyError: 'no such column'); the others were asked"
+    )
+    found = open_source(asked(tmp_path / "run.log"))
+    assert (found.kind, len(found.case.rows), found.notes[-1]) == ("console", 2, looked)
+    assert looked not in open_source(asked(TRL / "healthy.json")).notes  # of a trainer's state no package is asked
+    with pytest.raises(NotFoundError) as unknown:
+        open_source(asked(tmp_path / "poem.log"))
+    assert str(unknown.value).endswith(f"; {looked}")
+    said = r"the reader failing of package red failed on .*a\.own \(KeyError: 'no such column'\)$"
+    with pytest.raises(UserError, match=said):
+        open_source(asked(tmp_path / "a.own"))
+    with pytest.raises(UserError, match=r"nothing\.own: it gave None; allowed: a grpoctl"):
+        open_source(asked(tmp_path / "nothing.own"))
 
 
 def test_cycles_are_searched_for_behind_a_log_as_before_it(tmp_path: Path) -> None:
