@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 from core.errors import SpecError
 
 C = TypeVar("C")
+MAY_LACK = "; if a package adds it, that package is not installed here"  # behind what is said of an unknown name
 
 Group = Literal["grpoctl.policies", "grpoctl.tasks", "grpoctl.rules", "grpoctl.readers", "grpoctl.executors"]
 

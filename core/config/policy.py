@@ -319,7 +319,7 @@ def _by_kind(value: Any) -> PolicyConfig:
     except SpecError as error:
         raise refusal("kind", error.message) from None
     if config is None:
-        raise refusal("kind", f"got {kind!r}; allowed: one of {', '.join(allowed)}")
+        raise refusal("kind", f"got {kind!r}; allowed: one of {', '.join(allowed)}{plugins.MAY_LACK}")
     return config.model_validate(value)
 
 

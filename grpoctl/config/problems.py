@@ -17,11 +17,13 @@ from pydantic import ValidationError
 from core.config.task import task_names
 from core.config.trl.fields import hint_of_field, key_of_verl, names_elsewhere
 from core.errors import SpecError
+from core.plugins import MAY_LACK
 from grpoctl.config.authored import OF_THE_FILE
 from grpoctl.config.layers import Keys, Layer, dotted
 from grpoctl.config.schema import Field, allowed, choices, fields, item_fields, item_of, keys_of, stage_kinds
 
 Tree = Mapping[str, object]
+_TASK: Keys = ("task", "name")
 
 _LONGEST = 60  # characters of a text that an error shows
 _CUTOFF = 0.7  # difflib's ratio of two words: learnin and learning 0.93, bta and beta 0.86, prompt and completion 0.38
@@ -225,7 +227,7 @@ def _ending(ours: str, keys: Keys, known: Mapping[Keys, Field]) -> Keys | None:
     """The known key that ends in the dotted name `ours`; of several, the one whose path is most like `keys`."""
     tail = tuple(ours.split("."))
     # `rollout.name` is no misplaced name of the file or of the task: what is nested elsewhere is called like it only
-    files = {("task", "name"), *((name,) for name in OF_THE_FILE)} if len(keys) > 1 else set[Keys]()
+    files = {_TASK, *((name,) for name in OF_THE_FILE)} if len(keys) > 1 else set[Keys]()
     alike = [p for p in known if p[-len(tail) :] == tail and (p not in files or p[:-1] == keys[:-1])]
 
     def shared(path: Keys) -> int:
@@ -315,7 +317,8 @@ def _what(item: Any, keys: Keys, tree: Tree, grammar: Grammar) -> str:
             value = value[key]
     options = grammar.choices(keys, tree)
     close = difflib.get_close_matches(value.lower(), options, n=1) if isinstance(value, str) else []
-    return f"{got(value)}; allowed: {grammar.allowed(keys, tree)}{f'; did you mean {close[0]}?' if close else ''}"
+    hint = f"; did you mean {close[0]}?" if close else MAY_LACK if kind == "union_tag_invalid" and keys == _TASK else ""
+    return f"{got(value)}; allowed: {grammar.allowed(keys, tree)}{hint}"
 
 
 class RunGrammar:
@@ -357,7 +360,7 @@ class RunGrammar:
 
     def _field(self, keys: Keys, tree: Tree) -> Field:
         """The key's field, or that of the nearest known key around it (an item's list, an entry's mapping)."""
-        if keys == ("task", "name"):
+        if keys == _TASK:
             return Field(annotation=Literal[*task_names()])  # of all tasks, not of the one the document names
         if len(keys) == 3 and keys[0] == "stages" and keys[2] == "kind":
             return Field(annotation=Literal[*stage_kinds()])

@@ -94,6 +94,20 @@ VALUES = [
         "restoration, external; did you mean workflow-dsl?",
     ),
     (
+        "task: {name: reach}",
+        3,
+        "task.name",
+        "got the string 'reach'; allowed: one of workflow-dsl, arithmetic, gsm8k, custom, example-selection, "
+        "restoration, external; if a package adds it, that package is not installed here",
+    ),
+    (
+        "policy: {kind: slots}",
+        3,
+        "policy.kind",
+        "got 'slots'; allowed: one of lm, pointer, restoration, external; "
+        "if a package adds it, that package is not installed here",
+    ),
+    (
         "task: 3",
         3,
         "task",
