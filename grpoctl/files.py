@@ -230,7 +230,7 @@ def storage_errors(verb: str, path: Path) -> Iterator[None]:
     except OSError as error:
         advice = ""
         if error.errno in _FULL:
-            advice = "; free some space, then continue with --resume"
+            advice = f"; free some space, then {'continue with --resume' if _is_of_home(path) else 'try again'}"
         elif error.errno in _CLOSED:
             advice = "; make it accessible" + (", or set GRPOCTL_HOME to a folder that is" if _is_of_home(path) else "")
         raise StorageError(f"cannot {verb} {path}: {error.strerror or error}{advice}") from error

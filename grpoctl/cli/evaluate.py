@@ -266,13 +266,19 @@ def _examples(plan: EvalPlan, task: Task, count: int | None) -> Sequence[Example
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[RowWriter]:
-    """A writer of a file that was not there. Raises UserError, StorageError."""
+    """A writer of a file that was not there, nor is it afterwards where that fails. Raises UserError, StorageError."""
     if os.path.lexists(path):
         raise UserError(f"{path} is there already; remove it, or name another file")
     if not path.absolute().parent.is_dir():
         raise UserError(f"there is no folder {path.absolute().parent} to write {path.name} to; make it first")
-    with RowWriter(path) as writer:
-        yield writer
+    whole = False
+    try:
+        with RowWriter(path) as writer:
+            yield writer
+        whole = True
+    finally:
+        if not whole:
+            path.unlink(missing_ok=True)
 
 
 def _groups(plan: EvalPlan, task: Task, examples: Sequence[Example], policy: Any) -> Iterator[tuple[Groups, int]]:

@@ -190,7 +190,12 @@ def check_target(folder: Path) -> None:
 def copy(weights: Exported, folder: Path) -> None:
     """The exported weights as they are, in another folder. Raises StorageError."""
     with whole_folder(folder) as draft:
-        shutil.copytree(weights.folder, draft, dirs_exist_ok=True)
+        for file in sorted(weights.folder.rglob("*")):  # copytree's error is a list of its own, not the system's
+            place = draft / file.relative_to(weights.folder)
+            if file.is_dir():
+                place.mkdir()
+            else:
+                shutil.copy2(file, place)
 
 
 def merge(weights: Exported, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import signal
@@ -22,6 +23,7 @@ from grpoctl.files import (
     read_rows,
     replace_json,
     replace_text,
+    storage_errors,
     truncate_after,
 )
 
@@ -164,6 +166,26 @@ def test_a_place_that_cannot_be_written_is_one_line(folder: str) -> None:
     for attempt in (lambda: RowWriter(path), lambda: replace_text(path, "x")):
         with pytest.raises(StorageError, match=rf"^cannot write {path}: [^\n]+$"):
             attempt()
+
+
+@pytest.mark.parametrize(
+    ("place", "advice"),
+    [
+        ("home/runs/r/rows", "continue with --resume"),
+        (".grpoctl/runs/r/rows", "continue with --resume"),
+        ("r", "try again"),
+    ],
+)
+def test_only_what_is_of_a_run_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, advice: str
+) -> None:
+    monkeypatch.setenv("GRPOCTL_HOME", str(tmp_path / "home"))
+    path = tmp_path / place
+    with (
+        pytest.raises(StorageError, match=rf"^cannot write {path}: full; free some space, then {advice}$"),
+        storage_errors("write", path),
+    ):
+        raise OSError(errno.ENOSPC, "full")
 
 
 FULL_DISK = """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from core.errors import StorageError
+from grpoctl.files import RowWriter
 from grpoctl.runs.run_dir import RunDir
 from tests.conftest import Recorded
 from tests.grpoctl.cli.conftest import FEW, MOVED, Grpoctl, keep
@@ -125,3 +128,20 @@ def test_a_samples_file_is_never_written_over(grpoctl: Grpoctl, tmp_path: Path) 
     said = grpoctl("eval", "tiny", "p31", *FEW, "--samples", "kept")
     assert (said.code, (tmp_path / "kept").read_text()) == (2, "mine")
     assert "is there already" in said.err
+
+
+def test_a_samples_file_that_cannot_be_written_leaves_none_behind(
+    grpoctl: Grpoctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = RowWriter.append
+
+    def full(writer: RowWriter, *rows: Mapping[str, object]) -> None:
+        raise StorageError("cannot write all: No space left on device")
+
+    asked = ("eval", "tiny", "p31", *FEW, "--samples", "all")
+    monkeypatch.setattr(RowWriter, "append", full)
+    assert grpoctl(*asked).code == 3
+    assert not (tmp_path / "all").exists()
+    monkeypatch.setattr(RowWriter, "append", append)
+    assert grpoctl(*asked).code == 0
+    assert len((tmp_path / "all").read_text().splitlines()) == 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -147,6 +148,25 @@ def test_a_copy_has_every_file_and_a_card_that_says_how_it_ended(recorded: Recor
     card = (tmp_path / "out" / "README.md").read_text()
     assert "ended COMPLETED after 3 steps; these are the weights of step 2." in card
     assert "| `eval/reward` | 0.500 ± 0.020 | 0.600 ± 0.020 | 0.600 ± 0.020 |" in card
+
+
+def test_a_copy_to_a_full_disk_is_one_line_and_leaves_nothing(
+    recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = recorded()
+    export(run)
+    found = weights.exported(run)
+    assert found is not None
+
+    def full(source: Path, place: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(source), None, str(place))
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(StorageError) as caught:
+        weights.copy(found, tmp_path / "out")
+    where = f"cannot write {tmp_path / 'out'}"
+    assert str(caught.value) == f"{where}: No space left on device; free some space, then try again"
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_newest_checkpoint_of_a_run_under_way_outlives_the_run_dropping_it(recorded: Recorded) -> None:
