@@ -178,6 +178,7 @@ def find_weights(home: Home, name: str, *, running_first: bool = False) -> Weigh
     try:
         exported = exported_run(home, name, running_first=running_first)
     except UnknownRunError as error:
+        _check_no_policys(name, path)
         if _HUB_ID.fullmatch(name):
             return Weights(name=name, source=name, root=name)
         raise NotFoundError(f"no run and no model {name!r}; {_MODELS}, grpoctl ls shows the runs") from error
@@ -233,5 +234,15 @@ def _weights_at(name: str, path: Path) -> Weights | None:
     if not name.startswith((".", "/", "~")) and not name.lower().endswith(".gguf"):
         return None
     if path.is_dir():
+        _check_no_policys(name, path)
         raise UserError(f"{name} holds neither a run nor a model: no spec.yaml, config.json or adapter_config.json")
     raise NotFoundError(f"there is no {name}; {_MODELS}")
+
+
+def _check_no_policys(name: str, path: Path) -> None:
+    """Raises UserError where a folder has the exported weights of a policy that is no language model."""
+    from grpoctl.exports.weights import noted_run
+
+    if (run := noted_run(path)) is not None:
+        what = f"{name} holds weights of {run}, whose policy is no language model"
+        raise UserError(f"{what}: they are read with that run's spec only; name the run itself, {run}")

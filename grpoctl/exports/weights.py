@@ -110,6 +110,15 @@ def noted_source(folder: Path) -> str | None:
     return source if isinstance(source, str) else None
 
 
+def noted_run(folder: Path) -> str | None:
+    """The id of the run that a folder's exported weights are of; None where it does not say."""
+    try:
+        run = (read_json(folder / NOTE) or {}).get("run_id")
+    except StorageError:
+        return None
+    return run if isinstance(run, str) else None
+
+
 def exported(run: RunDir) -> Exported | None:
     """What the run has exported; None where it has nothing."""
     export_note = read_json(run.adapter / NOTE) if run.adapter.is_dir() else None
