@@ -21,7 +21,7 @@ from core.config.task import (
 )
 from core.errors import SpecError
 from core.tasks.arithmetic import ArithmeticTask
-from core.tasks.base import Task
+from core.tasks.base import Example, Task
 from core.tasks.external import ExternalTask
 from core.tasks.rewards.worker import NotFound, check_reference
 from core.tasks.workflow_dsl.task import WorkflowDslTask
@@ -124,13 +124,25 @@ def _check_reward_files(task: CustomTaskSpec) -> None:
             raise SpecError(f"{reward.function}: {error}", key=f"task.rewards.{number}.function") from None
 
 
+def check_cut(example: Example, slice_by: str) -> None:
+    """Raises SpecError where a problem does not have this fact, or it is a picture or another array."""
+    facts = example.facts
+    if slice_by in facts and not _is_array(facts[slice_by]):
+        return
+    there = [name for name, value in facts.items() if not _is_array(value)]
+    raise SpecError(f"got {slice_by!r}; this task's problems have: {', '.join(there)}", key="evaluation.slice_by")
+
+
+def _is_array(fact: object) -> bool:
+    return bool(getattr(fact, "shape", ()))
+
+
 def check_slices(task: Task, slice_by: str | None) -> None:
     """Raises SpecError where the evaluation is to be cut by what its problems do not have, or what hardly two share."""
     if slice_by is None:
         return
     held_out, key = task.examples("eval"), "evaluation.slice_by"
-    if slice_by not in held_out[0].facts:
-        raise SpecError(f"got {slice_by!r}; this task's problems have: {', '.join(held_out[0].facts)}", key=key)
+    check_cut(held_out[0], slice_by)
     values = len({str(example.facts.get(slice_by)) for example in held_out})
     if values > MOST_SLICES:
         got = f"got {slice_by!r}, which has {values} values among {len(held_out)} problems"

@@ -257,8 +257,8 @@ def _examples(plan: EvalPlan, task: Task, count: int | None) -> Sequence[Example
         others = ", ".join(split for split in SPLITS if task.examples(split))
         raise NotFoundError(f"{plan.spec.task.name} has no {plan.split} problems here; allowed: {others}")
     name = plan.spec.evaluation.slice_by
-    if name is not None and name not in examples[0].facts:
-        raise SpecError(f"got {name!r}; these problems have: {', '.join(examples[0].facts)}", key="evaluation.slice_by")
+    if name is not None:
+        registry.check_cut(examples[0], name)
     if count is not None and count > len(examples):
         console.print_note(f"{plan.spec.task.name} has {plural(len(examples), f'{plan.split} problem')}, not {count}")
     return examples[:count]

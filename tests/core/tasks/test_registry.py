@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from core.config.task import ArithmeticTaskSpec, CustomTaskSpec, Gsm8kTaskSpec
 from core.errors import SpecError
 from core.tasks.base import Example, Split
-from core.tasks.registry import MOST_SLICES, check_slices, check_task, is_local
+from core.tasks.registry import MOST_SLICES, check_cut, check_slices, check_task, is_local
 from core.tasks.text import text_example
 from grpoctl.config import load
 from tests.fakes import PricedTask
@@ -53,6 +54,15 @@ def test_an_evaluation_is_cut_by_what_its_problems_have() -> None:
     assert error.value.key == "evaluation.slice_by"
     with pytest.raises(SpecError, match=f"{MOST_SLICES + 1} values among 100"):
         check_slices(Sides(MOST_SLICES + 1), "side")
+
+
+def test_a_picture_is_nothing_to_cut_by() -> None:
+    facts = {"degradation": "haze", "clean": np.zeros((2, 2, 3)), "level": np.float32(0.5)}
+    example = Example(id="eval-0", inputs={}, facts=facts)
+    for name in ("degradation", "level"):
+        check_cut(example, name)
+    with pytest.raises(SpecError, match=r"got 'clean'; this task's problems have: degradation, level$"):
+        check_cut(example, "clean")
 
 
 def test_embeddings_of_another_width_are_refused_before_a_run() -> None:
