@@ -6,8 +6,8 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.config import ModelSpec, RunSpec
-from core.errors import NotFoundError, UserError
+from core.errors import MissingPackageError, NotFoundError, SpecError, UserError
 from core.tasks import registry
 from core.tasks.base import Example, Outcome, Task
 from core.tasks.text import text_example
@@ -145,9 +145,10 @@ def _answer_problem(weights: Weights, spec: RunSpec, asked: Asked, draws: Draws,
     name = asked.problem
     if draws.temperature == 0 and not spec.policy.greedy:
         raise UserError(f"got a greedy choice, and the policy {spec.policy.kind} can only draw; give --temperature")
-    with closing(registry.build(spec.task)) as task:
+    with closing(registry.build_without_data(spec.task)) as task:
         example, scored = _problem(task, spec, asked, draws.seed)
-        task.make_ready()
+        with _data_are_only_for_problems(name):
+            task.make_ready()
         policy = weights.trained()
         from core.policies.base import Sampling
         from core.randomness import PREVIEW, RowKey
@@ -219,8 +220,9 @@ def _problem(task: Task, spec: RunSpec, asked: Asked, seed: int) -> tuple[Exampl
 
     Raises NotFoundError, which says how ids look, UserError, and what the task raises of the file.
     """
-    name = asked.problem
-    problems = [*task.examples("train"), *task.examples("eval")]
+    name, problems = asked.problem, list[Example]()
+    with _data_are_only_for_problems(name):
+        problems = [*task.examples("train"), *task.examples("eval")]
     example = next((problem for problem in problems if problem.id == name), None)
     if example is not None:
         if asked.degrade is not None:
@@ -231,6 +233,16 @@ def _problem(task: Task, spec: RunSpec, asked: Asked, seed: int) -> tuple[Exampl
     ids = f"a problem's id, {problems[0].id} to {problems[-1].id}"
     files = ", or a picture's file" if spec.task.scores == "image" else ""
     raise NotFoundError(f"the task {spec.task.name} of this run has no problem {name!r}; allowed: {ids}{files}")
+
+
+@contextmanager
+def _data_are_only_for_problems(name: str) -> Iterator[None]:
+    """Lets a task's data be gone where `name` is a file of the user's own, which needs none of them."""
+    try:
+        yield
+    except SpecError as error:
+        if isinstance(error, MissingPackageError) or not os.path.isfile(name):
+            raise
 
 
 def print_completions(completions: Sequence[Mapping[str, Any]], limit: int) -> None:

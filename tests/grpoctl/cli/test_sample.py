@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from core.tasks import registry
 from grpoctl.cli.sample import print_completions
@@ -114,6 +116,26 @@ def test_a_problem_that_the_task_does_not_have(grpoctl: Grpoctl, home: Home) -> 
     assert "query-00127" in said.err
     said = grpoctl("sample", run.id, "query-00000", "--max-tokens", "4")
     assert (said.code, said.err.count("\n")) == (2, 1)
+
+
+def test_a_photo_of_ones_own_is_restored_without_the_training_pictures(
+    grpoctl: Grpoctl, home: Home, tmp_path: Path
+) -> None:
+    folder, photo = tmp_path / "photos", tmp_path / "mine.png"
+    folder.mkdir()
+    for number in range(3):
+        Image.new("RGB", (64, 64), (60 * number, 90, 120)).save(folder / f"{number}.png")
+    Image.new("RGB", (24, 16), (200, 80, 40)).save(photo)
+    run, _ = untrained(home, "p52", f"task.pictures={folder}", "task.held_out=1", profile="tiny")
+    asked = ("sample", run.id, "mine.png", "--json")
+    before = [grpoctl(*asked, *more).document["completions"] for more in ((), ("--degrade", "noise-25"))]
+    shutil.rmtree(folder)
+    after = [grpoctl(*asked, *more).document["completions"] for more in ((), ("--degrade", "noise-25"))]
+    assert after == before
+    assert (after[0][0]["reward"], after[1][0]["reward"] > 0) == (None, True)
+    said = grpoctl("sample", run.id, "eval-noise-25-00000")  # a problem is of the pictures that are gone
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert "task.pictures" in said.err
 
 
 def test_a_policy_of_a_package_answers_too(
