@@ -202,25 +202,28 @@ class SelectionFiles:
 
     def _picks(self, row: _Fields, pool: PickTuple | None) -> PickTuple:
         """The global indices of a row: `pointer` as it stands, or `pointer_pos` through the query's pool."""
-        if row.values.get("pointer") is not None or row.values.get("pointer_pos") is None:
-            field, bank = "pointer", len(self.candidate_embeddings)
-            chosen = row.read(field, _are_ints, "global indices, or pointer_pos, positions in candidate_pool_ids")
-            if strangers := [index for index in chosen if not 0 <= index < bank]:
-                raise row.refused(field, f"got {strangers[0]}, outside the bank; allowed: 0 to {bank - 1}")
-            if self._spec.pool == "query" and pool is not None and (strangers := sorted({*chosen} - {*pool})):
-                allowed = "one of candidate_pool_ids, or pool: all"
-                raise row.refused(field, f"got {strangers[0]}, outside the query's pool; allowed: {allowed}")
-        else:
-            field = "pointer_pos"
-            positions = row.read(field, _are_ints, "positions in candidate_pool_ids")
-            if pool is None:
-                raise row.refused(field, "the query has no candidate_pool_ids that it counts in; allowed: pointer")
-            if strangers := [position for position in positions if not 0 <= position < len(pool)]:
-                raise row.refused(field, f"got {strangers[0]}, outside the pool; allowed: 0 to {len(pool) - 1}")
-            chosen = [pool[position] for position in positions]
+        told, by_position = (row.values.get(name) is not None for name in ("pointer", "pointer_pos"))
+        field = "pointer_pos" if by_position and not told else "pointer"
+        chosen = self._in_bank(row, pool) if field == "pointer" else _through_pool(row, pool)
+        if told and by_position and pool is not None and (other := _through_pool(row, pool)) != chosen:
+            problem = f"means the picks {_shown(other)}, and pointer says {_shown(chosen)}; allowed: one of the two"
+            raise row.refused("pointer_pos", problem)
         if not 1 <= len(chosen) <= _MOST_PICKS or len(set(chosen)) < len(chosen):
             raise row.refused(field, f"got {_shown(chosen)}; allowed: 1 to {_MOST_PICKS} different picks")
         return tuple(chosen)
+
+    def _in_bank(self, row: _Fields, pool: PickTuple | None) -> list[int]:
+        """What `pointer` says. Raises SpecError for an index that is none of the bank's, or not of the query's pool."""
+        field, bank = "pointer", len(self.candidate_embeddings)
+        chosen: list[int] = row.read(
+            field, _are_ints, "global indices, or pointer_pos, positions in candidate_pool_ids"
+        )
+        if strangers := [index for index in chosen if not 0 <= index < bank]:
+            raise row.refused(field, f"got {strangers[0]}, outside the bank; allowed: 0 to {bank - 1}")
+        if self._spec.pool == "query" and pool is not None and (strangers := sorted({*chosen} - {*pool})):
+            allowed = "one of candidate_pool_ids, or pool: all"
+            raise row.refused(field, f"got {strangers[0]}, outside the query's pool; allowed: {allowed}")
+        return chosen
 
     def scores(self, query_N: Ints, picks_NS: Ints) -> Scores:
         """The file's scores of equal sets; NaN for picks that it does not have."""
@@ -252,6 +255,17 @@ class SelectionFiles:
             found["nearest"].append(accuracies[nearest])
             found["random"].append(sum(accuracies) / len(accuracies))
         return {name: sum(values) / len(values) for name, values in found.items() if values}
+
+
+def _through_pool(row: _Fields, pool: PickTuple | None) -> list[int]:
+    """The global indices that `pointer_pos` means. Raises SpecError where there is no pool, or no such position."""
+    field = "pointer_pos"
+    positions: list[int] = row.read(field, _are_ints, "positions in candidate_pool_ids")
+    if pool is None:
+        raise row.refused(field, "the query has no candidate_pool_ids that it counts in; allowed: pointer")
+    if strangers := [position for position in positions if not 0 <= position < len(pool)]:
+        raise row.refused(field, f"got {strangers[0]}, outside the pool; allowed: 0 to {len(pool) - 1}")
+    return [pool[position] for position in positions]
 
 
 def _unit(rows: NDArray[np.float32]) -> Floats:

@@ -191,6 +191,14 @@ TWICE = json.dumps(document())[:-1] + ', "b": {}}'
 TWICE_INSIDE = json.dumps(document()).replace('"question": "b"', '"question": "b", "question": "d"')
 
 
+def test_a_row_may_say_its_picks_twice(tmp_path: Path) -> None:
+    """1 and 0 are the places of 1 and 3 in the pool [3, 1]; a query without a pool counts in none."""
+    twice = with_row(pointer_pos=[1, 0])
+    twice["a"]["pointer_candidates"][0]["pointer_pos"] = [5, 6]
+    once = [query.stored for query in task_of(save(tmp_path, document())).data.queries]
+    assert [query.stored for query in task_of(save(tmp_path, twice)).data.queries] == once
+
+
 @pytest.mark.parametrize(
     ("content", "facts"),
     [
@@ -207,6 +215,8 @@ TWICE_INSIDE = json.dumps(document()).replace('"question": "b"', '"question": "b
         (with_row(pointer=[1, 1]), ["query b", "pointer", "different"]),
         (with_row(pointer=[True, 1]), ["query b", "pointer"]),
         (with_row(pointer=None, pointer_pos=[0, 2]), ["query b", "pointer_pos", "got 2"]),
+        (with_row(pointer_pos=[0, 1]), ["query b", "pointer_pos", "means the picks [3, 1], and pointer says [1, 3]"]),
+        (with_row(pointer_pos=[1, 2]), ["query b", "pointer_pos", "got 2"]),
         (POSITIONS_WITHOUT_A_POOL, ["query a", "pointer_pos"]),
         (with_row(vqa_correct=2), ["query b", "vqa_correct", "2"]),
         (with_row(vqa_acc_score=math.nan), ["query b", "vqa_acc_score", "nan"]),
