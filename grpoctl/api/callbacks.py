@@ -162,7 +162,8 @@ def _answer(callback: object, name: str, call: Callable[[Any], Any], argument: o
         raise UserError(
             f"got {answer!r} from {name} of {callback!r}; expected None to go on, or a text that says why to end"
         )
-    return answer
+    blank = answer is not None and not answer.strip()
+    return f"a callback ({name}) ended it and did not say why" if blank else answer
 
 
 def _has_methods(callback: object, methods: Sequence[str] = METHODS) -> bool:

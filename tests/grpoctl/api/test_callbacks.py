@@ -57,6 +57,14 @@ def test_the_first_text_ends_the_run_and_every_callback_sees_the_row() -> None:
     assert second.calls == [("evaluation", 0), ("step", 1)]
 
 
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_an_end_without_a_reason_says_so(blank: str) -> None:
+    for callback in (lambda row: blank, Noting(blank)):
+        ending = Watched(Hooks(), checked(callback)).ending(STEP)
+        message = "a callback (on_step) ended it and did not say why"
+        assert ending == Ending(status="STOPPED_EARLY", message=message)
+
+
 def test_what_a_callback_raises_is_kept() -> None:
     def fails(row: Row) -> None:
         raise ZeroDivisionError
