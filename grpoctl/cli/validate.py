@@ -16,7 +16,7 @@ from grpoctl.cli import exits
 from grpoctl.cli.options import Json
 from grpoctl.cli.validate_rewards import is_custom, print_rewards, try_rewards
 from grpoctl.config import Library, load, sweep_library
-from grpoctl.executors.needs import check_map
+from grpoctl.executors.needs import check_map, missing_package
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
 from grpoctl.sweeps.loading import kinds_of, load_sweep
@@ -81,6 +81,8 @@ def verdict(entry: Mapping[str, Any]) -> str:
     line = f"{entry['name']}: {kind} valid in profile{'' if len(profiles) == 1 else 's'} {', '.join(profiles)}"
     if entry["not_tried"]:
         line += f"; its task was not tried: {entry['not_tried']}"
+    if entry["trainer_not_tried"]:
+        line += f"; its trainer was not tried: {entry['trainer_not_tried']}"
     if entry.get("rewards"):
         return f"{line}; its rewards {'were tried and are sound' if entry['ok'] else 'fail'}"
     return f"{line}; its rewards were not run (--rewards)" if kind == "spec" and is_custom(entry["name"]) else line
@@ -98,20 +100,21 @@ def _check_named(name: str, overrides: Sequence[str]) -> list[dict[str, Any]]:
 def _check_experiment(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     revisions = revisions_of(Home.locate())
     profiles: tuple[str, ...] = ()
-    missing = ""
+    missing, trainer_missing = "", ""
     try:
         profiles = load(name, overrides=overrides, revisions=revisions).profiles
         for profile in profiles:
             spec = load(name, profile=profile, overrides=overrides, revisions=revisions).spec
             check_fit(spec)
             check_map(spec)
+            trainer_missing = missing_package(spec) or trainer_missing
             try:
                 check_task(spec)  # a task can refuse what a type cannot: more problems than there are
             except MissingPackageError as error:  # which another machine may have
                 missing = error.message
     except UserError as error:
         return _entry("experiment", name, profiles, error)
-    return _entry("experiment", name, profiles, not_tried=missing)
+    return _entry("experiment", name, profiles, not_tried=missing, trainer_not_tried=trainer_missing)
 
 
 def _check_sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -127,8 +130,14 @@ def _check_sweep(name: str, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _entry(
-    kind: str, name: str, profiles: Sequence[str], error: UserError | None = None, *, not_tried: str = ""
+    kind: str,
+    name: str,
+    profiles: Sequence[str],
+    error: UserError | None = None,
+    *,
+    not_tried: str = "",
+    trainer_not_tried: str = "",
 ) -> dict[str, Any]:
     text = None if error is None else str(error)
     known = {"kind": kind, "name": name, "profiles": list(profiles), "ok": error is None, "error": text}
-    return {**known, "not_tried": not_tried or None}
+    return {**known, "not_tried": not_tried or None, "trainer_not_tried": trainer_not_tried or None}

@@ -44,6 +44,11 @@ def check_trainer(spec: RunSpec) -> None:
             assert_never(other)
 
 
+def missing_package(spec: RunSpec) -> str:
+    """The first package that the trainer needs and this machine lacks, and how to install it; "" for none."""
+    return next((problem for _, problem in _packages(spec)), "") if spec.trainer.kind == "trl" else ""
+
+
 def check_map(spec: RunSpec) -> None:
     """Raises SpecError where trainer.map names no metric."""
     if spec.trainer.map:
@@ -76,6 +81,20 @@ def _why_not(program: str) -> str:
 def _lacking(spec: RunSpec) -> Iterator[tuple[str, str]]:
     """(key of the trainer, problem) of what TRL cannot start without."""
     args = spec.trainer.args
+    yield from _packages(spec)
+    if (file := spec.trainer.accelerate_config) is not None:
+        problem = _file_problem(Path(file))
+        if problem is not None:
+            yield "accelerate_config", problem
+    for name in FILES:
+        if isinstance(value := args.get(name), str) and (problem := _json_problem(value)) is not None:
+            yield f"args.{name}", problem
+    yield from _unresolved(args)
+
+
+def _packages(spec: RunSpec) -> Iterator[tuple[str, str]]:
+    """(key of the trainer, problem) of each package that is not here, or of another version."""
+    args = spec.trainer.args
     if find_spec("trl") is None:
         yield "kind", "got trl, which is not installed: pip install 'grpoctl[trl]'"
     elif (version := metadata.version("trl")) != TRL and not version.startswith(f"{TRL}."):
@@ -88,14 +107,6 @@ def _lacking(spec: RunSpec) -> Iterator[tuple[str, str]]:
         if wanted and find_spec(package) is None:
             pip = package.replace("_", "-")
             yield f"args.{name}", f"needs {package}, which is not installed: pip install {pip}"
-    if (file := spec.trainer.accelerate_config) is not None:
-        problem = _file_problem(Path(file))
-        if problem is not None:
-            yield "accelerate_config", problem
-    for name in FILES:
-        if isinstance(value := args.get(name), str) and (problem := _json_problem(value)) is not None:
-            yield f"args.{name}", problem
-    yield from _unresolved(args)
 
 
 def _unresolved(args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
