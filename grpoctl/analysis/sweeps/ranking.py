@@ -172,7 +172,9 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
     """Which candidates can be told from the model where GRPO begins; None where no such evaluation is known.
 
     The noise of a gain: between seeds, pooled over the candidates that no guard stopped, and over the prompts of the
-    evaluations (`gain_errors`). The one-sided quantile is Sidak's for as many candidates as there are.
+    evaluations, the candidate's own (`gain_errors`): the answers of one that hardly moves hardly change, and say
+    nothing of one that moves. The one-sided quantile is Sidak's for as many candidates as there are. `detectable` has
+    the largest of these errors, since a candidate that gains is one that moves.
     """
     counted = {int(trial["number"]): trial for trial in trials if int(trial["number"]) in ranking.scores}
     gains = {index: by_seed for index, trial in counted.items() if (by_seed := _gains(trial))}
@@ -183,20 +185,21 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
         return None
     sign = -1.0 if direction == "minimize" else 1.0
     between = pooled([gains[index] for index in gains if index not in ranking.flagged])
-    error = root_mean_square([error for trial in counted.values() for error in trial.get("gain_errors") or ()])
+    errors = {index: root_mean_square(counted[index].get("gain_errors") or ()) for index in gains}
     certain = CONFIDENCE ** (1 / len(gains))
 
-    def parts(seeds: int) -> tuple[tuple[float, float], ...]:
+    def parts(seeds: int, error: float) -> tuple[tuple[float, float], ...]:
         between_seeds = [] if between is None else [(between.sd**2 / seeds, float(between.df))]
         return (*between_seeds, (error**2, ruler.df))
 
     unproven = [
         index
         for index, by_seed in gains.items()
-        if index in ranking.flagged or sign * mean(by_seed) <= _half(parts(len(by_seed)), certain)
+        if index in ranking.flagged or sign * mean(by_seed) <= _half(parts(len(by_seed), errors[index]), certain)
     ]
     seeds = max(map(len, gains.values()))
-    detectable = _half(parts(seeds), certain) + _half(parts(seeds), FOUND)
+    largest = parts(seeds, max((errors[index] for index in gains if index not in ranking.flagged), default=0.0))
+    detectable = _half(largest, certain) + _half(largest, FOUND)
     return LearnedGain(start=mean(starts), unproven=tuple(sorted(unproven)), detectable=detectable or None, seeds=seeds)
 
 

@@ -152,3 +152,24 @@ def test_what_gained_nothing_is_rarely_called_learned() -> None:
         assert found is not None
         proven += len(found.unproven) < 8
     assert 0 < proven / rounds <= 0.06
+
+
+def test_a_candidate_that_hardly_moves_says_nothing_of_the_prompts_of_one_that_does() -> None:
+    """A copy of the one that stood still, added to the study, makes nobody else's gain significant.
+
+    Seeds differ by sd 0.001414 in the first, and not at all in the others. #1's own error over 65 prompts is 0.004, the
+    others' 0.0001. Of two: t at 0.95^(1/2) = 0.9747 is 1.99 for about 63 df: 0.0041 x 1.99 = 0.0082 is more than its
+    gain of 0.006. Of three t is 2.16, and were the error common to all, sqrt(0.004^2 / 3) = 0.0023 would leave 0.0052.
+    """
+
+    def candidate(number: int, gain: float, error: float) -> dict[str, object]:
+        ends = [0.5 + gain - 0.001, 0.5 + gain + 0.001] if number == 0 else [0.5 + gain] * 2
+        return trial(number, ends, starts=[0.5, 0.5], gain_errors=[error, error])
+
+    two = [candidate(0, 0.0, 0.0001), candidate(1, 0.006, 0.004)]
+    for trials in (two, [*two, candidate(2, 0.0, 0.0001)]):
+        found = learned(trials, ranked(trials), direction="maximize", ruler=Ruler(prompts=65))
+        assert found is not None
+        assert found.unproven == tuple(range(len(trials)))
+        assert found.detectable is not None
+        assert found.detectable > 0.006
