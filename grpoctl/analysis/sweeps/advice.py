@@ -65,9 +65,11 @@ def _stop(of: Digest, best: int) -> Step:
 
 def _more_seeds_first(of: Digest) -> list[Step]:
     """Of a study of one seed per candidate nothing else can be said."""
-    if of.ranking.noise is not None or len(of.ranking.order) < 2:
+    untested = of.learned is not None and not of.learned.tested
+    if of.ranking.noise is not None or (len(of.ranking.order) < 2 and not untested):
         return []
-    reason = "with one seed per candidate no difference can be told from noise"
+    what = "gain or difference" if untested else "difference"
+    reason = f"with one seed per candidate no {what} can be told from noise"
     return [Step(id="seeds", reason=reason, command=f"{_again(of)} --seeds 0,1,2")]
 
 

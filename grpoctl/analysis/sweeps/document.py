@@ -157,7 +157,11 @@ class Digest:
     @property
     def nothing_learned(self) -> bool:
         """True where no ranked candidate has a significant gain over the model that its GRPO starts from."""
-        return self.learned is not None and len(self.learned.unproven) == len(self.ranking.order) > 0
+        return (
+            self.learned is not None
+            and self.learned.tested
+            and len(self.learned.unproven) == len(self.ranking.order) > 0
+        )
 
     @property
     def edges(self) -> list[tuple[str, float, str]]:

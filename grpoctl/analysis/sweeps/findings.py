@@ -18,11 +18,13 @@ from grpoctl.analysis.sweeps.budget import account, unit_of
 from grpoctl.analysis.sweeps.document import Digest, digest
 from grpoctl.analysis.sweeps.effects import AxisEffect
 from grpoctl.analysis.sweeps.outlook import MOST_SEEDS
+from grpoctl.analysis.sweeps.ranking import LearnedGain
 from grpoctl.analysis.sweeps.regions import EVENTS, Event, Separation, separations
 from grpoctl.analysis.sweeps.wording import score_text, trial_text, trials_text, value_text
 from grpoctl.wording import count_text, estimate_text, gain_text, metric_text, plural
 
 NOTHING_LEARNED = "nothing-learned"
+NOT_TESTED = "gain-not-tested"
 
 _DID: Mapping[Event, str] = {
     "collapsed": "collapsed",
@@ -73,8 +75,8 @@ def study_conclusions(document: Mapping[str, Any]) -> dict[str, Any]:
         else {
             "start": learned.start,
             "supervised": list(of.supervised),
-            "beaten": not of.nothing_learned,
-            "unproven": list(learned.unproven),
+            "beaten": not of.nothing_learned if learned.tested else None,
+            "unproven": list(learned.unproven) if learned.tested else None,
             "detectable": learned.detectable,
             "seeds": learned.seeds,
         },
@@ -313,6 +315,8 @@ def _edges(of: Digest) -> list[StudyFinding]:
 def _no_better(of: Digest) -> list[StudyFinding]:
     """Candidates without a significant gain over the model that GRPO starts from."""
     learned = of.learned
+    if learned is not None and not learned.tested:
+        return [_not_tested(of, learned)]
     if learned is None or not learned.unproven:
         return []
     bad, ranked = learned.unproven, of.ranking.order
@@ -333,6 +337,19 @@ def _no_better(of: Digest) -> list[StudyFinding]:
     text = f"{len(bad)} of {len(ranked)} ranked candidates show no significant gain over their start ({start}): "
     text += f"{trials_text(bad)}{where}{missed}"
     return [StudyFinding(id="no-better-than-start", text=text, numbers=numbers)]
+
+
+def _not_tested(of: Digest, learned: LearnedGain) -> StudyFinding:
+    """That one seed per candidate says nothing of a gain, and what each run shows by its own prompts."""
+    start = f"{of.metric} {metric_text(of.metric, learned.start)}"
+    text = f"one seed per candidate: no test of a gain over the start ({start})"
+    if learned.alone is not None:
+        ranked, gained = len(of.ranking.order), len(learned.alone)
+        count = f"{gained or 'none'} of {plural(ranked, 'run')}" if ranked > 1 else "the run" if gained else "no run"
+        named = f": {trials_text(learned.alone)}" if gained and ranked > 1 else ""
+        text += f"; by prompts alone, which says nothing of other seeds, {count} gained{named}"
+    alone = None if learned.alone is None else list(learned.alone)
+    return StudyFinding(id=NOT_TESTED, text=text, numbers={"start": learned.start, "alone": alone})
 
 
 def _more(of: Digest) -> list[StudyFinding]:

@@ -160,12 +160,17 @@ class LearnedGain:
     `unproven` are the candidates whose gain is not beyond noise; that any candidate which gained nothing is left out of
     them has a chance of at most 5 % in a study. `detectable` is the smallest true gain that 4 of 5 such studies would
     have found in a candidate of `seeds` seeds, the most that one has; None where no noise is known.
+
+    With one seed per candidate nothing is `tested`: how far seeds differ is not known. `alone` are then the candidates
+    whose one run gained more than the noise of its own prompts; None where that is not known, or more is.
     """
 
     start: float
     unproven: tuple[int, ...]
     detectable: float | None = None
     seeds: int = 0
+    tested: bool = True
+    alone: tuple[int, ...] | None = None
 
 
 def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler: Ruler) -> LearnedGain | None:
@@ -174,7 +179,8 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
     The noise of a gain: between seeds, pooled over the candidates that no guard stopped, and over the prompts of the
     evaluations, the candidate's own (`gain_errors`): the answers of one that hardly moves hardly change, and say
     nothing of one that moves. The one-sided quantile is Sidak's for as many candidates as there are. `detectable` has
-    the largest of these errors, since a candidate that gains is one that moves.
+    the largest of these errors, since a candidate that gains is one that moves. Where no candidate has two seeds there
+    is no noise between them to judge by, which is not a noise of 0: nothing is tested, unless a guard stopped all.
     """
     counted = {int(trial["number"]): trial for trial in trials if int(trial["number"]) in ranking.scores}
     gains = {index: by_seed for index, trial in counted.items() if (by_seed := _gains(trial))}
@@ -192,15 +198,18 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
         between_seeds = [] if between is None else [(between.sd**2 / seeds, float(between.df))]
         return (*between_seeds, (error**2, ruler.df))
 
-    unproven = [
+    unproven = {
         index
         for index, by_seed in gains.items()
         if index in ranking.flagged or sign * mean(by_seed) <= _half(parts(len(by_seed), errors[index]), certain)
-    ]
-    seeds = max(map(len, gains.values()))
+    }
+    seeds, start = max(map(len, gains.values())), mean(starts)
+    if between is None and any(len(by_seed) == 1 for by_seed in gains.values()):
+        alone = tuple(sorted(gains.keys() - unproven)) if any(errors.values()) else None
+        return LearnedGain(start=start, unproven=(), seeds=seeds, tested=False, alone=alone)
     largest = parts(seeds, max((errors[index] for index in gains if index not in ranking.flagged), default=0.0))
-    detectable = _half(largest, certain) + _half(largest, FOUND)
-    return LearnedGain(start=mean(starts), unproven=tuple(sorted(unproven)), detectable=detectable or None, seeds=seeds)
+    detectable = None if between is None else _half(largest, certain) + _half(largest, FOUND)
+    return LearnedGain(start=start, unproven=tuple(sorted(unproven)), detectable=detectable or None, seeds=seeds)
 
 
 def _gains(trial: Trial) -> list[float]:

@@ -9,15 +9,15 @@ from grpoctl.analysis.sweeps import tables
 from grpoctl.analysis.sweeps.advice import next_steps
 from grpoctl.analysis.sweeps.budget import account
 from grpoctl.analysis.sweeps.document import Digest, digest
-from grpoctl.analysis.sweeps.findings import NOTHING_LEARNED, StudyFinding, findings_of
+from grpoctl.analysis.sweeps.findings import NOT_TESTED, NOTHING_LEARNED, StudyFinding, findings_of
 from grpoctl.analysis.sweeps.wording import random_search_text, trials_text
 from grpoctl.sections import Line, Section, Tone
 from grpoctl.wording import clock_text, count_text, plural
 
 _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "RUNNING": "plain", "FAILED": "bad"}
 _LABELS = {
-    NOTHING_LEARNED: "Learning", "no-better-than-start": "Learning", "best": "Best", "selection-bias": "Winner",
-    "stages": "Stages", "axes": "Axes", "more-budget": "Budget",
+    NOTHING_LEARNED: "Learning", "no-better-than-start": "Learning", NOT_TESTED: "Learning", "best": "Best",
+    "selection-bias": "Winner", "stages": "Stages", "axes": "Axes", "more-budget": "Budget",
     "noise": "Noise", "ladder": "Ladder", "collapse": "Collapse", "invalid-rollout": "Invalid", "no-updates": "Signal",
     "importances": "PED-ANOVA", "edge": "Edge", "cost": "Cost", "pruned": "Pruned", "failed": "Failed", "runs": "Runs",
 }  # fmt: skip

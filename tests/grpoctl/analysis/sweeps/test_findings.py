@@ -158,6 +158,43 @@ def test_where_nothing_was_learned_that_is_said_first() -> None:
     assert "0.027" in line.text
 
 
+def test_one_seed_per_candidate_claims_no_gain_and_no_lack_of_one() -> None:
+    """How far seeds differ is not known, which is not to say that they do not differ.
+
+    Over 65 prompts #0 gained 0.001 +- 0.01 and #1 0.3 +- 0.01, which is all that its one run says.
+    """
+
+    def single(number: int, end: float) -> Any:
+        return trial(number, [end], starts=[0.5], gain_errors=[0.01])
+
+    document = study([single(0, 0.501), single(1, 0.8)], eval_prompts=65)
+    found = {one["id"]: one for one in of_study(document)}
+    assert not {"nothing-learned", "no-better-than-start"} & set(found)
+    assert found["gain-not-tested"]["numbers"] == {"start": 0.5, "alone": [1]}
+    assert "1 of 2 runs gained: #1" in found["gain-not-tested"]["text"]
+    assert "4 of 5" not in found["gain-not-tested"]["text"]
+    conclusions = study_conclusions(document)
+    over = conclusions["gain_over_start"]
+    assert (over["beaten"], over["unproven"], over["detectable"], over["seeds"]) == (None, None, None, 1)
+    assert conclusions["next"][0]["id"] == "seeds"
+
+    none = study([single(0, 0.501), single(1, 0.502)], eval_prompts=65)
+    assert "none of 2 runs gained" in texts(none)["gain-not-tested"]
+    assert "stop" not in texts(none)["gain-not-tested"]
+    one = study([single(0, 0.501)], eval_prompts=65)
+    assert [step["id"] for step in study_conclusions(one)["next"]] == ["seeds"]  # not: stop
+    old = study([trial(n, [0.501], starts=[0.5]) for n in range(2)])  # its error over prompts is not known
+    assert (
+        texts(old)["gain-not-tested"] == "one seed per candidate: no test of a gain over the start (eval/reward 0.500)"
+    )
+
+
+def test_candidates_that_a_guard_stopped_all_are_no_gain_without_any_noise_to_judge_by() -> None:
+    stopped = [trial(n, [0.0, 0.1], "COLLAPSED", starts=[0.5, 0.5]) for n in range(2)]
+    found = {one["id"]: one for one in of_study(study(stopped))}
+    assert found["nothing-learned"]["numbers"] == {"start": 0.5, "trials": [0, 1], "detectable": None}
+
+
 def staged(number: int, grpo: tuple[float, float]) -> Any:
     """A candidate whose supervised stage goes from 0.1 to 0.5 and whose GRPO stage gains about 0.01."""
     ends = {"supervised": (0.1, 0.5, (0.35, 0.45)), "grpo": (0.5, 0.51, grpo)}
