@@ -49,7 +49,7 @@ def next_steps(of: Digest) -> list[Step]:
     if best is None or of.document.get("status") in ("RUNNING", "INTERRUPTED"):
         return []
     if of.nothing_learned:
-        return [_stop(of, best)]
+        return [_resume(of) if of.so_far else _stop(of, best)]
     if of.document.get("sampler") == "ladder":
         return []
     rules: list[Callable[[Digest], list[Step]]] = [_more_seeds_first, _widen, _longer, _confirm, _tie, _shorter]
@@ -61,6 +61,12 @@ def _stop(of: Digest, best: int) -> Step:
     run = str(runs[0]).rpartition("/")[2] if runs else str(of.document.get("study"))
     reason = "stop here: no candidate beats its start, so find out why before any further trial"
     return Step(id="stop", reason=reason, command=shlex.join(["grpoctl", "diagnose", run]))
+
+
+def _resume(of: Digest) -> Step:
+    """A study that ended before its trials did: what it has not tried may gain what the others did not."""
+    command = shlex.join(["grpoctl", "sweep", str(of.document.get("study")), "--resume"])
+    return Step(id="resume", reason=f"no candidate beats its start {of.so_far}", command=command)
 
 
 def _more_seeds_first(of: Digest) -> list[Step]:

@@ -155,6 +155,16 @@ class Digest:
         return sign_of(self.document)
 
     @property
+    def so_far(self) -> str:
+        """How far a study came that is not COMPLETED, as part of a sentence; empty where it is."""
+        if self.document.get("status") == "COMPLETED":
+            return ""
+        if search := self.document.get("search"):
+            return f"so far ({search['runs']:.1f} of {search['of']:g} runs' budgets spent)"
+        stands = account(self.document)
+        return f"so far (of the {stands.ended} of {stands.total} trials that ended)"
+
+    @property
     def nothing_learned(self) -> bool:
         """True where no ranked candidate has a significant gain over the model that its GRPO starts from."""
         return (

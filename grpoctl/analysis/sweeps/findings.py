@@ -330,11 +330,15 @@ def _no_better(of: Digest) -> list[StudyFinding]:
             "the one ranked candidate has no" if len(ranked) == 1 else f"none of {len(ranked)} ranked candidates has a"
         )
         what = "the supervised start" if of.supervised else "the start"
+        if of.so_far:  # what has not run yet may still gain
+            text = f"{of.so_far} {few} significant gain over {what} ({start}){missed}"
+            return [StudyFinding(id="no-better-than-start", text=text, numbers=numbers)]
         text = f"nothing beats {what} ({start}): stop, do not spend more on this sweep; {few} significant gain{missed}"
         return [StudyFinding(id=NOTHING_LEARNED, text=text, numbers=numbers)]
     whole = [_where(axis, set(bad), of) for axis in of.axes]
     where = f"; no candidate with {' or '.join(words for words in whole if words)} gained" if any(whole) else ""
-    text = f"{len(bad)} of {len(ranked)} ranked candidates show no significant gain over their start ({start}): "
+    few = f"{of.so_far} {len(bad)}".lstrip()
+    text = f"{few} of {len(ranked)} ranked candidates show no significant gain over their start ({start}): "
     text += f"{trials_text(bad)}{where}{missed}"
     return [StudyFinding(id="no-better-than-start", text=text, numbers=numbers)]
 

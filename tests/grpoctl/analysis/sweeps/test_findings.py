@@ -195,6 +195,31 @@ def test_candidates_that_a_guard_stopped_all_are_no_gain_without_any_noise_to_ju
     assert found["nothing-learned"]["numbers"] == {"start": 0.5, "trials": [0, 1], "detectable": None}
 
 
+@pytest.mark.parametrize("status", ["STOPPED", "INTERRUPTED", "FAILED"])
+def test_a_study_that_was_not_finished_is_no_reason_to_stop(status: str) -> None:
+    """Two of seven trials ended, and neither gained: what the others would do nobody knows."""
+    document = study([begun(0, 0.6, 0.601), begun(1, 0.6, 0.6)], status=status, total=7)
+    found = {one["id"]: one for one in of_study(document)}
+    assert "nothing-learned" not in found
+    assert found["no-better-than-start"]["numbers"]["trials"] == [0, 1]
+    text = found["no-better-than-start"]["text"]
+    assert text.startswith(
+        "so far (of the 2 of 7 trials that ended) none of 2 ranked candidates has a significant gain"
+    )
+    assert "stop" not in text
+    steps = [(step["id"], step["command"]) for step in study_conclusions(document)["next"]]
+    resumed = ("resume", f"grpoctl sweep {document['study']} --resume")
+    assert steps == ([] if status == "INTERRUPTED" else [resumed])  # the report itself says how to go on with such
+    some = texts(study([begun(0, 0.6, 0.6), begun(1, 0.3, 0.6)], status=status, total=7))["no-better-than-start"]
+    assert some.startswith("so far (of the 2 of 7 trials that ended) 1 of 2 ranked candidates show no significant gain")
+
+
+def test_of_an_adaptive_study_so_far_is_what_it_spent() -> None:
+    search = {"believed": {"0": [0.601, 0.1, 0.9], "1": [0.6, 0.1, 0.1]}, "runs": 4.25, "of": 14.0}
+    document = study([begun(0, 0.6, 0.601), begun(1, 0.6, 0.6)], status="STOPPED", allocation="adaptive", search=search)
+    assert texts(document)["no-better-than-start"].startswith("so far (4.2 of 14 runs' budgets spent) none of 2")
+
+
 def staged(number: int, grpo: tuple[float, float]) -> Any:
     """A candidate whose supervised stage goes from 0.1 to 0.5 and whose GRPO stage gains about 0.01."""
     ends = {"supervised": (0.1, 0.5, (0.35, 0.45)), "grpo": (0.5, 0.51, grpo)}
