@@ -314,6 +314,15 @@ def not_apart(winner: Winner) -> str | None:
     return None
 
 
+def _apart(document: Mapping[str, Any]) -> str:
+    """What the best trial is different from: trials that are not ranked were not tested."""
+    ranked, trials = len(document.get("ranking") or ()), len(document["trials"])
+    which = " that was ranked" if ranked < trials else ""
+    if ranked < 2:
+        return f"the only trial{which}: no significance test"
+    return f"different from all others{which.replace('was', 'were')} at 95 %"
+
+
 def text_of(winner: Winner, name: str, chosen: Mapping[str, object], dropped: Sequence[str] = ()) -> str:
     """The file: `chosen` are dotted keys and values that stand under the study's profile; `dropped` profiles go."""
     profile, base = winner.spec.profile, winner.spec.name
@@ -362,8 +371,7 @@ def _header(winner: Winner) -> list[str]:
         "budget": spent,
         "searched": searched,
         "not searched": f"everything else: it is {base}'s, and its values below are the same in every trial",
-        "significance": not_apart(winner)
-        or ("different from all others at 95 %" if len(document["trials"]) > 1 else "the only trial"),
+        "significance": not_apart(winner) or _apart(document),
     }
     if winner.only_warned:
         facts["guards"] = f"{base}'s own: that {', '.join(winner.only_warned)} only warn was the study's, to measure"

@@ -151,6 +151,27 @@ def test_what_cannot_be_told_apart_is_said(home: Home, study: Make) -> None:
     assert note in done.file.read_text()
 
 
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        (("PRUNED", "FAILED"), "the only trial that was ranked: no significance test"),
+        (("PRUNED", "COMPLETED"), "different from all others that were ranked at 95 %"),
+        ((), "the only trial: no significance test"),
+    ],
+)
+def test_a_winner_is_different_from_those_that_were_ranked(
+    home: Home, study: Make, others: tuple[str, ...], said: str
+) -> None:
+    made = study(trials=[*({**WINNER, K: k} for k, _ in zip((8, 16), others, strict=False)), WINNER])
+    book = read_book(made.state)
+    for number, status in enumerate(others):
+        book.trials[number] = TrialRecord(**{**_fields(book.trials[number]), "status": TrialStatus[status]})
+    book.analysis["ranking"] = [len(others), *(n for n, status in enumerate(others) if status == "COMPLETED")]
+    book.save()
+    text = promoted(home, made).read_text()
+    assert f"# significance  {said}" in text
+
+
 def test_a_rung_keeps_what_it_was_to_meet(home: Home, study: Make) -> None:
     made = study("p30-ladder", trials=points(swept("p30-ladder", "tiny"))[:2])
     book = read_book(made.state)
