@@ -20,13 +20,19 @@ SIDES = 8  # colours that can be told apart; from there on they come again, dash
 MOST_LABEL = 46  # characters of a label beside a row
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2])
 _STEP = 22  # pixels of a row
-BEST, WORSE, STOPPED = (
+BEST, WORSE, UNTESTED, STOPPED = (
     "best, or not told apart",
     "significantly worse",
+    "one seed: not tested",
     "some stopped by a guard",
 )
-STATES = {BEST: "var(--blue)", WORSE: "var(--grey)", STOPPED: "var(--red)"}  # of a candidate -> its colour
-_SHAPES = {BEST: "circle", WORSE: "square", STOPPED: "cross"}
+STATES = {
+    BEST: "var(--blue)",
+    WORSE: "var(--grey)",
+    UNTESTED: "var(--s4)",
+    STOPPED: "var(--red)",
+}  # of a candidate -> its colour
+_SHAPES = {BEST: "circle", WORSE: "square", UNTESTED: "circle", STOPPED: "cross"}
 
 
 def shortened(text: str, most: int = MOST_LABEL) -> str:

@@ -25,7 +25,7 @@ from grpoctl.analysis.sweeps.report import text_report
 from grpoctl.analysis.sweeps.wording import value_text
 from grpoctl.report import answers as recorded
 from grpoctl.report import charts, series
-from grpoctl.report.charts import BEST, STATES, STOPPED, WORSE
+from grpoctl.report.charts import BEST, STATES, STOPPED, UNTESTED, WORSE
 from grpoctl.report.document import Block, Chart, Part, Table, labelled
 from grpoctl.report.provenance import command, provenance, provenance_of, repeat, study_command
 from grpoctl.report.sides import SIDE_BY_SIDE, pictures, shown_answers
@@ -116,6 +116,8 @@ def _trial(run_id: str) -> int:
 def _state(of: Digest, index: int) -> str:
     if index in of.ranking.flagged:
         return STOPPED
+    if not of.ranking.tested:
+        return UNTESTED
     return BEST if index in of.ranking.indistinguishable else WORSE
 
 

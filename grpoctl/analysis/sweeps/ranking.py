@@ -76,9 +76,15 @@ class Ranking:
         """What `order` goes by."""
         return "those with most seeds first, then best first" if self.seeds_first else "best first"
 
+    @property
+    def tested(self) -> bool:
+        """True where there is noise to tell candidates apart by; else `indistinguishable` is all that may be best."""
+        return self.noise is not None
+
     def document(self) -> dict[str, object]:
-        """What sweep.json keeps: `ranking`, `indistinguishable`."""
-        return {"ranking": list(self.order), "indistinguishable": list(self.indistinguishable)}
+        """What sweep.json keeps: `ranking`, `indistinguishable` (None where nothing was tested)."""
+        alike = list(self.indistinguishable) if self.tested or not self.order else None
+        return {"ranking": list(self.order), "indistinguishable": alike}
 
 
 def ranked(

@@ -62,15 +62,16 @@ def ranking(of: Digest, most: int = _MOST) -> list[Section]:
     rows = []
     for index in order:
         trial = of.trials[index]
-        row = ["=" if index in of.ranking.indistinguishable else "", str(index)]
+        row = ["=" if of.ranking.tested and index in of.ranking.indistinguishable else "", str(index)]
         row += [str(trial.get("name") or "")] if named else []
         row += [value_text(trial["params"][key]) if key in trial["params"] else "-" for key in keys]
         row += [_score(of, index), _seeds(of, trial), str(trial["status"])]
         row += [_near(of, index)] if near else []
         rows.append(tuple(row))
     hidden = len(of.ranking.order) - len(order)
+    told = "= not significantly different from the best" if of.ranking.tested else "one seed per candidate: not tested"
     notes = [of.ranking.by] if of.ranking.seeds_first else []
-    notes += ["= not significantly different from the best"] if len(of.ranking.indistinguishable) > 1 else []
+    notes += [told] if len(of.ranking.indistinguishable) > 1 else []
     notes += [interval_kind(of.ranking.noise)] if of.ranking.noise else []
     notes += ["! a guard stopped some of its runs"] if any(index in of.ranking.flagged for index in order) else []
     notes += [f"{plural(hidden, 'further candidate')} not shown (--csv has all)"] if hidden else []
@@ -301,12 +302,13 @@ def flat(document: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, 
     seeds = list(dict.fromkeys([*(document.get("seeds") or ()), *(s for trial in trials for s in trial["seeds"])]))
     columns = (*_CSV_FIRST, *keys, *(f"seed {seed}" for seed in seeds), *_CSV_LAST)
     ranks = {number: place for place, number in enumerate(document.get("ranking") or (), start=1)}
-    alike = set(document.get("indistinguishable") or ())
+    listed = document.get("indistinguishable")
+    alike = None if listed is None else set(listed)
     return columns, [_csv_row(trial, (keys, seeds), ranks, alike) for trial in trials]
 
 
 def _csv_row(
-    trial: Mapping[str, Any], names: tuple[list[str], list[int]], ranks: Mapping[int, int], alike: set[int]
+    trial: Mapping[str, Any], names: tuple[list[str], list[int]], ranks: Mapping[int, int], alike: set[int] | None
 ) -> tuple[str, ...]:
     keys, seeds = names
     low, high = trial.get("interval") or (None, None)
@@ -314,7 +316,7 @@ def _csv_row(
     rules = dict.fromkeys(rule for run in trial.get("findings") or () for rule in run)
     first = (
         trial["number"], trial.get("name"), trial["status"], ranks.get(trial["number"]), trial.get("score"), low, high,
-        trial["number"] in alike if trial["number"] in ranks else None,
+        None if alike is None or trial["number"] not in ranks else trial["number"] in alike,
     )  # fmt: skip
     params = trial.get("params") or {}
     last = [trial.get(key) for key in ("attempts", "completions", "tokens", "seconds")]

@@ -10,7 +10,7 @@ from core.errors import NotFoundError
 from grpoctl.analysis.sweeps.document import digest
 from grpoctl.analysis.sweeps.findings import study_conclusions
 from grpoctl.cli.report import report_of
-from grpoctl.report.charts import BEST, STOPPED
+from grpoctl.report.charts import BEST, STOPPED, UNTESTED
 from grpoctl.report.document import Chart, Part, Report
 from grpoctl.report.provenance import study_command
 from grpoctl.report.study import part_of
@@ -102,6 +102,7 @@ def test_one_seed_tells_nothing_apart(home: Home) -> None:
     (chart,) = (block for block in made.blocks if isinstance(block, Chart) and block.name == "p0-candidates")
     assert "nothing can be told apart" in chart.reads
     assert {row["low"] for row in rows(numbers, "p0-candidates")} == {None}
+    assert {row["state"] for row in rows(numbers, "p0-candidates")} <= {UNTESTED, STOPPED}
 
 
 def test_a_name_may_be_the_study_s_or_the_sweep_s(home: Home) -> None:

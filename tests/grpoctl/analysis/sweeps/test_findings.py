@@ -42,7 +42,7 @@ def test_the_best_and_those_beside_it() -> None:
     assert texts(study(tight))["best"].endswith("#0")
     assert numbers(study(tight[1:]))["best"]["indistinguishable"] == []
     one_seed = study([trial(0, [0.5]), trial(1, [0.9])])
-    assert numbers(one_seed)["best"]["number"] == 1
+    assert numbers(one_seed)["best"] == {"number": 1, "score": 0.9, "indistinguishable": None}
     assert "noise" not in texts(one_seed)
     collapsed = study([trial(0, [0.9, 0.0], "COLLAPSED")])
     assert "COLLAPSED" in texts(collapsed)["best"]

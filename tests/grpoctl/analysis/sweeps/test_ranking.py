@@ -111,8 +111,10 @@ def test_nothing_to_rank() -> None:
 
 def test_without_noise_nothing_can_be_told_apart() -> None:
     ranking = ranked([trial(0, [0.1]), trial(1, [0.9])])
-    assert (ranking.best, ranking.indistinguishable) == (1, (1, 0))
+    assert (ranking.best, ranking.tested, ranking.indistinguishable) == (1, False, (1, 0))  # any may be the best
+    assert ranking.document() == {"ranking": [1, 0], "indistinguishable": None}
     assert ranking.intervals == {0: None, 1: None}
+    assert ranked([]).document() == {"ranking": [], "indistinguishable": []}
 
 
 def test_seeds_that_agree_exactly_tell_everything_apart_but_what_is_equal() -> None:

@@ -76,6 +76,15 @@ def test_where_more_seeds_come_first_the_ranking_says_so() -> None:
     assert "first" not in section(alike, "Ranking").note  # all have as many: the best is first
 
 
+def test_without_a_test_no_candidate_is_marked_as_alike() -> None:
+    table = section(study([trial(0, [0.7]), trial(1, [0.6])]), "Ranking")
+    assert [row[0] for row in table.rows] == ["", ""]
+    assert table.note == "one seed per candidate: not tested"
+    tested = section(study([trial(0, [0.7, 0.8]), trial(1, [0.7, 0.8])]), "Ranking")
+    assert [row[0] for row in tested.rows] == ["=", "="]
+    assert tested.note.startswith("= not significantly different from the best")
+
+
 def test_parameters_that_never_vary_are_left_out() -> None:
     trials = [trial(n, [n / 10], params={"a.same": 1, "a.other": n}) for n in range(2)]
     assert section(study(trials), "Ranking").columns == ("", "#", "other", "eval/reward", "seeds", "status")
