@@ -234,6 +234,12 @@ def terms(request: SweepRequest, sweep: SweepSpec) -> Terms:
         slots=max(1, len(request.workers.slots(sweep))),
         masked=masked(request.storage) if request.storage else "",
         retry_failed=request.retry_failed,
+        asked={
+            "name": request.name,
+            "overrides": list(request.overrides),
+            "seeds": request.seeds,
+            "trials": request.trials,
+        },
     )
 
 

@@ -12,12 +12,13 @@ from pathlib import PurePath
 from typing import Any
 
 from grpoctl.analysis.collect import RunRecord
+from grpoctl.analysis.sweeps.advice import again
 from grpoctl.credentials import without_credentials
 from grpoctl.files import read_json
 from grpoctl.report.document import Commands
 from grpoctl.runs.run_dir import RunDir
 from grpoctl.sections import Section
-from grpoctl.wording import plural, setting_text
+from grpoctl.wording import plural
 
 _PACKAGES = ("grpoctl", "torch", "transformers", "numpy")
 _SHORT = 12  # digits of a hash
@@ -83,12 +84,9 @@ def run_command(runs: Sequence[RunRecord]) -> str:
 
 
 def study_command(document: Mapping[str, Any]) -> str:
-    """`grpoctl sweep lr-study -p tiny`: the study once more, on its seeds and budget."""
-    unit, budget = next(((unit, value) for unit, value in (document.get("budget") or {}).items() if value), ("", None))
-    words = ["grpoctl", "sweep", str(document.get("sweep")), *_profile(document)]
-    words += [f"budget.{unit}={setting_text(budget)}"] if budget is not None else []
-    seeds = ",".join(map(str, document.get("seeds") or ()))
-    return _line([*words, *(["--seeds", seeds] if seeds else [])])
+    """`grpoctl sweep lr-study -p tiny`: the study once more, as it was asked for, on its seeds and budget."""
+    words = again(document, seeds=",".join(map(str, document.get("seeds") or ())))
+    return _line([PurePath(word).name if PurePath(word).is_absolute() else word for word in words])
 
 
 def repeat(commands: Sequence[tuple[str, str]]) -> Commands:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Terms:
     masked: str = ""  # the URL of the database, its password not in it; empty for the study's own file
     retry_failed: bool = False
     above: int = 0  # studies of the sweep with numbers up to this are in the database, of other homes perhaps
+    asked: Mapping[str, Any] = field(default_factory=dict)  # what the command line said, for those that repeat it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,6 +108,8 @@ def reopened(study: StudyDir, terms: Terms) -> OpenStudy:
     header["total"] = total
     if note:
         notes.append(note)
+    if terms.trials is not None and "asked" in header:
+        header["asked"] = {**header["asked"], "trials": total}
     lag = header.get("lag")
     if lag is not None and lag != terms.slots:
         notes.append(
@@ -181,6 +184,7 @@ def _header(study: StudyDir, sweep: SweepSpec, notes: Sequence[str], terms: Term
         "sweep_sha": sweep_sha(sweep),
         "profile": sweep.profile,
         "experiment": sweep.experiment,
+        **({"asked": dict(terms.asked)} if terms.asked else {}),
         "title": sweep.title,
         "question": sweep.question,
         "source": sweep.source,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from grpoctl.analysis.sweeps.budget import NEAR, unit_of
 from grpoctl.analysis.sweeps.document import Digest
 from grpoctl.analysis.sweeps.outlook import MOST_SEEDS
 from grpoctl.analysis.sweeps.wording import params_text, trials_text, value_text
+from grpoctl.config.documents import read_value
 from grpoctl.wording import metric_text
 
 MOST = 3
@@ -76,7 +78,7 @@ def _more_seeds_first(of: Digest) -> list[Step]:
         return []
     what = "gain or difference" if untested else "difference"
     reason = f"with one seed per candidate no {what} can be told from noise"
-    return [Step(id="seeds", reason=reason, command=f"{_again(of)} --seeds 0,1,2")]
+    return [Step(id="seeds", reason=reason, command=_again(of, seeds="0,1,2"))]
 
 
 def _widen(of: Digest) -> list[Step]:
@@ -85,9 +87,8 @@ def _widen(of: Digest) -> list[Step]:
     for key, end, word in of.edges:
         spec = (of.document.get("axes") or {})[key]
         if (beyond := _beyond(spec, upper=word == "upper")) is not None:
-            setting = shlex.quote(f"axes.{key}={beyond}")
             reason = f"the best {of.names[key]} is at the {word} end of what was tried, {value_text(end)}"
-            steps.append(Step(id="widen", reason=reason, command=f"{_again(of)} {setting}"))
+            steps.append(Step(id="widen", reason=reason, command=_again(of, {f"axes.{key}": beyond})))
     return steps
 
 
@@ -135,7 +136,7 @@ def _longer(of: Digest) -> list[Step]:
         return []  # told from nothing, and not worth as much again
     gain = metric_text(of.metric, rise.gain)
     reason = f"the best set still gained {gain} over the last quarter of its budget"
-    return [Step(id="longer", reason=reason, command=_again(of, budget=2 * each))]
+    return [Step(id="longer", reason=reason, command=_again(of, {f"budget.{unit}": f"{2 * each:.0f}"}))]
 
 
 def _confirm(of: Digest) -> list[Step]:
@@ -166,7 +167,7 @@ def _tie(of: Digest) -> list[Step]:
     axes = of.document.get("axes") or {}
     if len(axes) == 1 and (key := next(iter(axes))) in of.trials[more.first]["params"] and len(chosen) <= 8:
         values = ", ".join(value_text(of.trials[index]["params"][key]) for index in sorted(chosen))
-        command = f"{_again(of)} {shlex.quote(f'axes.{key}=[{values}]')} --seeds {seeds}"
+        command = _again(of, {f"axes.{key}": f"[{values}]", "trials": None}, seeds)
         return [Step(id="tie", reason=reason, command=command)]
     named = trials_text([more.first, more.second])
     first = params_text(of.trials[more.first].get("params") or {}, of.names)
@@ -185,14 +186,46 @@ def _shorter(of: Digest) -> list[Step]:
     if not known or len(known) < len(costs) or max(known) > _EARLY * each:
         return []
     reason = f"flat at the end, and within 2 % of the best after {mean(known) / each:.0%} of the budget"
-    return [Step(id="shorter", reason=reason, command=_again(of, budget=max(known) * _ROOM))]
+    return [Step(id="shorter", reason=reason, command=_again(of, {f"budget.{unit}": f"{max(known) * _ROOM:.0f}"}))]
 
 
-def _again(of: Digest, budget: float | None = None) -> str:
-    """The command of this sweep, on its budget or another one."""
-    document = of.document
-    unit, each = unit_of(document)
-    words = ["grpoctl", "sweep", str(document.get("sweep")), "-p", str(document.get("profile"))]
-    if unit != "trials":
-        words.append(f"budget.{unit}={each if budget is None else budget:.0f}")
-    return shlex.join(words)
+def again(
+    document: Mapping[str, Any], changes: Mapping[str, str | None] | None = None, seeds: str | None = None
+) -> list[str]:
+    """The words of the command that runs this sweep once more: as it was asked for, but for what is changed.
+
+    `changes` are keys of the sweep with their new values, None for what is left out. Of an older study, which does not
+    say what was asked for, the command has its profile and budget alone.
+    """
+    asked, (unit, each) = document.get("asked") or {}, unit_of(document)
+    changes = {**({} if unit == "trials" else {f"budget.{unit}": f"{each:.0f}"}), **(changes or {})}
+    own = [part for written in asked.get("overrides") or () for part in _single(str(written))]
+    kept = [text for text in own if not any(_is_of(text, key) for key in (*changes, "seeds"))]
+    words = ["grpoctl", "sweep", str(asked.get("name") or document.get("sweep"))]
+    words += [] if document.get("profile") is None else ["-p", str(document["profile"])]
+    words += [*kept, *(f"{key}={value}" for key, value in changes.items() if value is not None)]
+    if asked.get("trials") is not None and "trials" not in changes:
+        words += ["--trials", str(asked["trials"])]
+    chosen = seeds or asked.get("seeds")
+    return [*words, "--seeds", str(chosen)] if chosen else words
+
+
+def _again(of: Digest, changes: Mapping[str, str | None] | None = None, seeds: str | None = None) -> str:
+    """The command that runs this sweep once more with these changes."""
+    return shlex.join(again(of.document, changes, seeds))
+
+
+def _single(override: str) -> list[str]:
+    """An override of all axes or of the whole budget as one for each key in it, so that a key of it can be changed."""
+    key, _, written = override.partition("=")
+    value = read_value(written) if key.strip() in ("axes", "budget") else None
+    if not isinstance(value, Mapping):
+        return [override]
+    return [f"{key.strip()}.{name}={json.dumps(entry, ensure_ascii=False)}" for name, entry in value.items()]
+
+
+def _is_of(override: str, key: str) -> bool:
+    """True where an override sets this key of the sweep; an axis may go by an ending of its key."""
+    own = override.partition("=")[0].strip()
+    axis, named = key.removeprefix("axes."), own.removeprefix("axes.")
+    return own == key or (own != named and axis != key and axis.endswith(f".{named}"))

@@ -202,3 +202,14 @@ def test_how_many_workers_there_are_where_nothing_is_said(
     sweep = load_sweep("collapse-study", profile=profile).spec
     assert len(sweep_session.Workers().slots(sweep)) == workers
     assert len(sweep_session.Workers(parallel=7).slots(sweep)) == 7
+
+
+def test_a_study_keeps_what_it_was_asked_for_with(home: Home, asked: SweepRequest) -> None:
+    """So that what is advised after it repeats that; more trials asked for later are of the same command."""
+    request = dataclasses.replace(asked, overrides=("dual_clip=3", "max_hours=2"), trials=3)
+    with opened_study(request, home) as opened:
+        kept = opened.book.header["asked"]
+    assert kept == {"name": asked.name, "overrides": ["dual_clip=3", "max_hours=2"], "seeds": None, "trials": 3}
+    more = dataclasses.replace(asked, name=str(opened.study.path), trials=4, resume=True)
+    with opened_study(more, home) as opened:
+        assert opened.book.header["asked"] == {**kept, "trials": 4}

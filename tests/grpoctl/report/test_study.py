@@ -120,6 +120,14 @@ def test_a_name_may_be_the_study_s_or_the_sweep_s(home: Home) -> None:
             "grpoctl sweep lr-study -p tiny budget.tokens=900 --seeds 0,1",
         ),
         ({"sweep": "a b", "budget": None}, "grpoctl sweep 'a b' -p tiny --seeds 0,1"),
+        (
+            {"asked": {"name": "other/lr.yaml", "overrides": ["beta=0.02"], "seeds": None, "trials": 3}},
+            "grpoctl sweep other/lr.yaml -p tiny beta=0.02 budget.completions=512 --trials 3 --seeds 0,1",
+        ),
+        (  # a path of the machine is none of the reader's
+            {"asked": {"name": "/somewhere/else/lr.yaml"}},
+            "grpoctl sweep lr.yaml -p tiny budget.completions=512 --seeds 0,1",
+        ),
     ],
 )
 def test_the_command_that_runs_a_study_again(changes: dict[str, Any], line: str) -> None:

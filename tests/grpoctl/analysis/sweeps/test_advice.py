@@ -10,7 +10,7 @@ import pytest
 
 from grpoctl.analysis.sweeps.advice import next_steps
 from grpoctl.analysis.sweeps.document import digest
-from tests.studies import LR, axis, study, trial
+from tests.studies import LR, K, axis, study, trial
 
 CLEAR = ([0.50, 0.51], [0.60, 0.61], [0.90, 0.91])  # the third is the best
 NEAR = ([0.50, 0.52], [0.505, 0.525], [0.10, 0.12])  # the second and the first differ by 0.005
@@ -49,6 +49,46 @@ def test_an_axis_is_widened_where_the_best_stands_at_its_end(rates: list[float],
     assert kind == "widen"
     assert command == [
         "grpoctl", "sweep", "advantage-study", "-p", "tiny", "budget.completions=1024", f"axes.{LR}={wider}",
+    ]  # fmt: skip
+
+
+ASKED = {
+    "name": "other/resp.yaml", "seeds": "0,1", "trials": 5,
+    "overrides": [
+        "beta=0.02", "study_seed=7", "axes.learning_rate=[1, 2, 3]", "budget={completions: 1024}", "seeds=[0]",
+    ],
+}  # fmt: skip
+
+
+def test_a_command_repeats_what_was_asked_for_with_one_thing_changed() -> None:
+    """Its path, its settings, its trials; an axis or a budget that is changed is not set a second time."""
+    first, rest = ["grpoctl", "sweep", "other/resp.yaml", "-p", "tiny", "beta=0.02", "study_seed=7"], ["--trials", "5"]
+    kind, command = advised(CLEAR, [1, 2, 3], axis([1, 2, 3]), asked=ASKED)[0]
+    assert kind == "widen"
+    assert command == [*first, "budget.completions=1024", f"axes.{LR}=[2, 3, 4, 5]", *rest, "--seeds", "0,1"]
+    steps = dict(advised(CLEAR, [1, 3, 2], axis([1, 2, 3]), asked=ASKED, of={2: rising([0.05, 0.051], 0.5)}))
+    longer = [*first, "axes.learning_rate=[1, 2, 3]", "budget.completions=2048", *rest, "--seeds", "0,1"]
+    assert steps["longer"] == longer
+    flat = dict(advised(CLEAR, [1, 3, 2], axis([1, 2, 3]), asked=ASKED, of={2: rising([0.0005, -0.0005], 0.5)}))
+    assert flat["shorter"] == [word.replace("2048", "640") for word in longer]
+    ((_, command),) = advised(([0.5], [0.6], [0.9]), [1, 3, 2], axis([1, 2, 3]), asked=ASKED)
+    assert command == [*first, "axes.learning_rate=[1, 2, 3]", "budget.completions=1024", *rest, "--seeds", "0,1,2"]
+    tied = ([0.50, 0.52], [0.52, 0.54], [0.10, 0.12])
+    ((kind, command),) = advised(tied, [2, 3, 1], axis([0.5, 1, 2, 3, 4]), asked=ASKED)
+    assert kind == "tie"
+    assert command[:-1] == [
+        *first,
+        "budget.completions=1024",
+        f"axes.{LR}=[2, 3]",
+        "--seeds",
+    ]  # both, so no fewer trials
+
+
+def test_all_axes_in_one_override_are_taken_apart_before_one_is_changed() -> None:
+    asked = {"name": "t", "overrides": [f'axes={{learning_rate: [1, 2, 3], {K}: [2, 8], beta: ["1", null]}}']}
+    _, command = advised(CLEAR, [1, 2, 3], axis([1, 2, 3]), asked=asked)[0]
+    assert command[5:] == [
+        f"axes.{K}=[2, 8]", 'axes.beta=["1", null]', "budget.completions=1024", f"axes.{LR}=[2, 3, 4, 5]",
     ]  # fmt: skip
 
 
