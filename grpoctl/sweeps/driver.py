@@ -135,6 +135,7 @@ class Driver:
             self._fill()  # first: what is looked at and written now costs the workers no time
             self._catch_up()
             if not self._busy:
+                self._progress.update(self.book.document(), self.running)  # what was taken in since the last event
                 return
             for event in self._executor.events(LOOK):
                 self._handle(event)

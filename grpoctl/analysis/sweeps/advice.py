@@ -159,6 +159,7 @@ def _tie(of: Digest) -> list[Step]:
         return []
     gap = metric_text(of.metric, more.gap)
     pair = f"#{more.first} and #{more.second} differ by {gap}"
+    pair += f" (#{more.second} is ahead over all its seeds)" if more.second in of.higher else ""
     if more.needed is None or more.needed > _MANY:
         takes = f"about {more.needed} seeds each" if more.needed else f"more than {MOST_SEEDS} seeds each"
         return [_promotion(of, f"{pair}, which takes {takes} to tell: take the first, or the cheapest of the best set")]

@@ -174,6 +174,12 @@ class Digest:
         )
 
     @property
+    def higher(self) -> tuple[int, ...]:
+        """Who has a better mean over all of its seeds than the first, which is ahead by those in common."""
+        best, scores = self.ranking.best, self.ranking.scores
+        return tuple(i for i in self.ranking.order if best is not None and self.sign * (scores[i] - scores[best]) > 0)
+
+    @property
     def edges(self) -> list[tuple[str, float, str]]:
         """(key, end, word) where every candidate of the best set stands at one end of an axis of numbers.
 

@@ -132,6 +132,8 @@ def _best(of: Digest) -> list[StudyFinding]:
     elif len(ranking.order) > 1:
         rest = len(ranking.order) - 1
         text += f"; the {'other is' if rest == 1 else f'{rest} others are'} significantly worse"
+    if of.higher:
+        text += f"; a better mean, but over other seeds than those in common: {trials_text(of.higher)}"
     numbers: dict[str, Any] = {"number": ranking.best, "score": ranking.scores[ranking.best]}
     numbers["indistinguishable"] = others if ranking.tested else None
     return [StudyFinding(id="best", text=text, numbers=numbers)]

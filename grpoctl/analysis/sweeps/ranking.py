@@ -69,12 +69,14 @@ class Ranking:
     noise: Noise | None  # None: no candidate has two seeds to tell noise by
     critical: float | None  # standard errors below the best that rule a candidate out, for the whole sweep
     sizes: Mapping[int, int]  # how many seeds each score is the mean of
-    seeds_first: bool = False  # those with most seeds stand before the others, whose means may be higher
+    common_first: bool = False  # a search compared some on the seeds they have in common: not the order of `scores`
 
     @property
     def by(self) -> str:
         """What `order` goes by."""
-        return "those with most seeds first, then best first" if self.seeds_first else "best first"
+        if not self.common_first:
+            return "best first"
+        return "those with all seeds of the last full round first, by their mean over these"
 
     @property
     def tested(self) -> bool:
@@ -110,9 +112,10 @@ def ranked(
     are taken as independent; where a seed does the same to all candidates the set is larger than it need be. Without
     noise to judge by nothing can be told apart: all candidates are in the set.
 
-    `believed` (of adaptive allocation) has for a trial's number what the search holds it to be worth. Candidates then
-    have different numbers of seeds, and the best of their means is more often the luckiest: those with most seeds come
-    first, in the order of what is believed; scores stay means.
+    `believed` (of adaptive allocation) has for a trial's number its mean over the seeds that all of these had when
+    the last full round was over. Candidates have different numbers of seeds, also where the budget ended inside a
+    round, and the best of their means is more often the luckiest: these come first, by that mean, then the others by
+    their score; scores stay means over all seeds.
     """
     counted = {int(trial["number"]): trial for trial in trials if trial.get("status") in RANKED and trial.get("values")}
     values = {index: seed_values(trial, worst) for index, trial in counted.items()}
@@ -142,8 +145,13 @@ def ranked(
         noise=noise,
         critical=critical,
         sizes=sizes,
-        seeds_first=bool(known) and any(str(index) not in known for index in order),
+        common_first=bool(known) and any(str(index) not in known or _moved(worth, scores, index) for index in order),
     )
+
+
+def _moved(worth: Mapping[int, float], scores: Mapping[int, float], index: int) -> bool:
+    """True where a candidate's score is of other seeds than what it is ranked by, which is kept to six digits."""
+    return abs(worth[index] - scores[index]) > 1e-6
 
 
 def _is_sound(trial: Trial) -> bool:

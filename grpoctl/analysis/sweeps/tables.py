@@ -70,7 +70,7 @@ def ranking(of: Digest, most: int = _MOST) -> list[Section]:
         rows.append(tuple(row))
     hidden = len(of.ranking.order) - len(order)
     told = "= not significantly different from the best" if of.ranking.tested else "one seed per candidate: not tested"
-    notes = [of.ranking.by] if of.ranking.seeds_first else []
+    notes = [of.ranking.by] if of.ranking.common_first else []
     notes += [told] if len(of.ranking.indistinguishable) > 1 else []
     notes += [interval_kind(of.ranking.noise)] if of.ranking.noise else []
     notes += ["! a guard stopped some of its runs"] if any(index in of.ranking.flagged for index in order) else []

@@ -71,7 +71,8 @@ def test_the_chart_of_candidates_says_what_they_are_ordered_by(home: Home) -> No
     trials = [studies.trial(0, [0.7]), studies.trial(1, [0.6, 0.6])]
     believed = {"search": {"believed": {"1": [0.6, 0.1, 0.9]}}}
     for number, (more, title) in enumerate([
-        ({}, "Candidates, best first"), (believed, "Candidates, those with most seeds first, then best first")
+        ({}, "Candidates, best first"),
+        (believed, "Candidates, those with all seeds of the last full round first, by their mean over these"),
     ]):  # fmt: skip
         made, _ = reported(home, studies.study(trials, study=f"mine-tiny-1a2b3c4d-{number}", **more))
         assert [block.title for block in made.blocks if isinstance(block, Chart)] == [title]

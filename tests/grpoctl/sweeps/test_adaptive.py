@@ -17,7 +17,7 @@ from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
 from grpoctl.runs.study_dir import StudyDir, studies
 from grpoctl.sweeps.adaptive import AdaptiveDriver, pool_of, rungs_of
-from grpoctl.sweeps.driver import Plan, conclude, end_status
+from grpoctl.sweeps.driver import Plan, Progress, conclude, end_status
 from grpoctl.sweeps.loading import sweep_sha
 from grpoctl.sweeps.storage import StudyStorage
 from grpoctl.sweeps.study import Terms, new_study, reopened
@@ -41,14 +41,22 @@ trials: 8
 """
 
 
-def drive(home: Home, executor: PaperExecutor, *, text: str = SWEEP, resume: bool = False, **terms: Any) -> StudyDir:
+def drive(
+    home: Home,
+    executor: PaperExecutor,
+    *,
+    text: str = SWEEP,
+    resume: bool = False,
+    progress: Progress | None = None,
+    **terms: Any,
+) -> StudyDir:
     """Drive the study of the text, new or gone on with, until it ends or the executor stops everything."""
     asked = Terms(slots=executor.slots, **terms)
     opened = reopened(studies(home)[0], asked) if resume else new_study(loaded(text), home, (), asked)
     study, book, sweep = opened.study, opened.book, opened.sweep
     storage = StudyStorage.open(study.storage, study.id, sweep, create=opened.fresh, sweep_sha=sweep_sha(sweep))
     plan = Plan(sweep=sweep, study=study, total=int(book.header["total"]), lag=book.header["lag"])
-    driver = AdaptiveDriver(plan, book=book, storage=storage, executor=executor, progress=Silent())
+    driver = AdaptiveDriver(plan, book=book, storage=storage, executor=executor, progress=progress or Silent())
     book.header["status"] = "RUNNING"
     try:
         driver.run()
@@ -319,3 +327,15 @@ def test_the_book_is_read_again_as_it_was(home: Home) -> None:
     opened.book.save()
     assert document(study)["jobs"] == before["jobs"]
     assert Path(study.state).read_text(encoding="utf-8").count('"jobs"') >= 1
+
+
+def test_the_last_job_is_shown_too(home: Home) -> None:
+    """It is taken in where the driver looks for another one: whoever shows how it goes is told of that as well."""
+    told_of: list[int] = []
+
+    class Counting(Silent):
+        def update(self, document: Any, running: object) -> None:
+            told_of.append(sum("seen" in job for job in document["jobs"]))
+
+    study = drive(home, PaperExecutor(), progress=Counting())
+    assert told_of[-1] == len(document(study)["jobs"])

@@ -61,7 +61,10 @@ def test_odd_studies_break_no_figure(document: dict[str, Any], names: list[str],
 def test_the_title_of_the_scores_says_what_they_are_ordered_by() -> None:
     trials = [trial(0, [0.7]), trial(1, [0.6, 0.6])]
     believed = {"search": {"believed": {"1": [0.6, 0.1, 0.9]}}}
-    for more, words in (({}, "candidates, best first\n"), (believed, "candidates, those with most seeds first, then")):
+    for more, words in (
+        ({}, "candidates, best first\n"),
+        (believed, "candidates, those with all seeds of the last full round"),
+    ):
         figure = scores(digest(study(trials, **more)))
         assert figure is not None
         assert words in figure.get_suptitle()

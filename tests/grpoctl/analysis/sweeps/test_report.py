@@ -70,10 +70,27 @@ def test_where_more_seeds_come_first_the_ranking_says_so() -> None:
     trials = [trial(0, [0.7]), trial(1, [0.6, 0.6]), trial(2, [0.5, 0.5])]  # #0 has the highest mean, of one seed
     table = section(study(trials, search={"believed": {"1": [0.6, 0.1, 0.9], "2": [0.5, 0.1, 0.1]}}), "Ranking")
     assert [row[1] for row in table.rows] == ["1", "2", "0"]
-    assert table.note.startswith("those with most seeds first, then best first; ")
+    assert table.note.startswith("those with all seeds of the last full round first, by their mean over these; ")
     assert "first" not in section(study(trials), "Ranking").note
     alike = study(trials[1:], search={"believed": {"1": [0.6, 0.1, 0.9], "2": [0.5, 0.1, 0.1]}})
     assert "first" not in section(alike, "Ranking").note  # all have as many: the best is first
+
+
+def test_where_the_budget_ended_inside_a_round_the_order_is_that_of_the_round_before() -> None:
+    """#0 is ahead over seeds 0 and 1, 0.60 to 0.59. Only #1 got a seed more, and is at 0.62 over its three."""
+    trials = [trial(0, [0.59, 0.61]), trial(1, [0.58, 0.60, 0.68])]
+    document = study(trials, search={"believed": {"0": [0.6, 0.1, 0.6], "1": [0.59, 0.1, 0.4]}})
+    table = section(document, "Ranking")
+    assert [row[1] for row in table.rows] == ["0", "1"]
+    assert table.note.startswith("those with all seeds of the last full round first")
+    lines = [(line.label, line.text) for line in head(document)[0].lines]
+    (best,) = (text for label, text in lines if label == "Best")
+    assert best.endswith(
+        "; not significantly different: #1; a better mean, but over other seeds than those in common: #1"
+    )
+    (tie,) = (text for label, text in lines if label == "Next")
+    assert "#0 and #1 differ by 0.020 (#1 is ahead over all its seeds)" in tie
+    assert "ahead" not in str(head(study(trials))[0].lines)  # by the mean over all seeds #1 is first
 
 
 def test_without_a_test_no_candidate_is_marked_as_alike() -> None:
