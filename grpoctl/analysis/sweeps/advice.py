@@ -163,7 +163,7 @@ def _tie(of: Digest) -> list[Step]:
     if more.needed is None or more.needed > _MANY:
         takes = f"about {more.needed} seeds each" if more.needed else f"more than {MOST_SEEDS} seeds each"
         return [_promotion(of, f"{pair}, which takes {takes} to tell: take the first, or the cheapest of the best set")]
-    reason = f"{pair}: {more.needed} seeds each would tell a difference of that size"
+    reason = f"{pair}: {more.needed} seeds each would show a difference of that size in 4 of 5 such studies"
     seeds = ",".join(map(str, range(more.needed)))
     axes = of.document.get("axes") or {}
     if len(axes) == 1 and (key := next(iter(axes))) in of.trials[more.first]["params"] and len(chosen) <= 8:

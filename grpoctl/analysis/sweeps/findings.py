@@ -380,7 +380,8 @@ def _more(of: Digest) -> list[StudyFinding]:
         takes = str(seeds.needed) if seeds.needed else f"more than {MOST_SEEDS}"
         gap, least = metric_text(of.metric, seeds.gap), metric_text(of.metric, seeds.least)
         pair, now = f"#{seeds.first} and #{seeds.second}", plural(seeds.now, "seed")
-        parts.append(f"more seeds: {pair} differ by {gap}, {now} show {least}, {takes} would show {gap}")
+        found = f"{takes} would show {gap} in 4 of 5 such studies"
+        parts.append(f"more seeds: {pair} differ by {gap}; with {now} {least} is significant, {found}")
     if not parts:
         return []
     numbers = {"longer": rise.document(), "seeds": None if seeds is None else seeds.document()}

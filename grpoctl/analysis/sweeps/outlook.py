@@ -1,7 +1,7 @@
 """What more budget would buy, as far as the record shows: longer runs, and more seeds. Pure functions.
 
 Nothing here is extrapolated: a gain is one that was measured over the last quarter of the budget, and a number of seeds
-is what would make the difference that was seen significant.
+is what 4 of 5 studies would find a difference with that is as large as the one that was seen.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from core.health.statistics import Interval, mean, t_interval
+from core.health.statistics import Interval, mean, t_interval, t_quantile
 from grpoctl.analysis.curves import value_at
 from grpoctl.analysis.sweeps.budget import seed_curves
-from grpoctl.analysis.sweeps.ranking import Noise, Ranking, critical_value, pooled
+from grpoctl.analysis.sweeps.ranking import FOUND, Noise, Ranking, critical_value, pooled
 
 LAST = 0.75  # the last part of a run's budget begins here
 MOST_SEEDS = 100  # of a candidate: more is no advice
@@ -102,9 +102,9 @@ def least_difference(ranking: Ranking) -> float | None:
 class MoreSeeds:
     """What the difference between the first and the second takes to be told from noise.
 
-    `needed` are the seeds of each candidate at which the sweep's own test would call a gap of this size significant;
-    None where it takes more than MOST_SEEDS. `now` is what the second and the first have (the fewer), `least` the
-    smallest difference that they show.
+    `needed` are the seeds of each candidate with which the sweep's own test would call a true gap of this size
+    significant in 4 of 5 studies (FOUND), as everywhere; None where it takes more than MOST_SEEDS. `now` is what the
+    second and the first have (the fewer), `least` the smallest difference that is significant with them.
     """
 
     first: int
@@ -127,7 +127,8 @@ class MoreSeeds:
 def more_seeds(ranking: Ranking) -> MoreSeeds | None:
     """How many seeds of every candidate would tell the first from the second; None without noise or a second one.
 
-    By the sweep's own test: t at 0.95^(1/m) for all m pairs, with the degrees of freedom that so many seeds give.
+    By the sweep's own test: t at 0.95^(1/m) for all m pairs, with the degrees of freedom that so many seeds give, and t
+    at FOUND beyond it: a gap that is just as large as the test's limit is found by half of the studies only.
     """
     noise, least = ranking.noise, least_difference(ranking)
     if noise is None or least is None or least == 0 or set(ranking.order[:2]) & set(ranking.flagged):
@@ -138,13 +139,13 @@ def more_seeds(ranking: Ranking) -> MoreSeeds | None:
     if gap > least:
         return MoreSeeds(first=first, second=second, gap=gap, now=now, least=least, needed=now)
     k = len(ranking.order)
-    needed = next((n for n in range(now + 1, MOST_SEEDS + 1) if _least_at(n, k, noise) < gap), None)
+    needed = next((n for n in range(now + 1, MOST_SEEDS + 1) if _found_at(n, k, noise) <= gap), None)
     return MoreSeeds(first=first, second=second, gap=gap, now=now, least=least, needed=needed)
 
 
-def _least_at(seeds: int, candidates: int, noise: Noise) -> float:
-    """The least significant difference between candidates of so many seeds each, all with the noise that was seen."""
+def _found_at(seeds: int, candidates: int, noise: Noise) -> float:
+    """The smallest true difference that 4 of 5 studies find between candidates of so many seeds, with this noise."""
     known = Noise(sd=noise.sd, df=max(noise.df, candidates * (seeds - 1)), evaluation=noise.evaluation)
     critical = critical_value(candidates, known)
     assert critical is not None
-    return critical * known.apart(seeds, seeds)
+    return (critical + t_quantile(FOUND, known.df)) * known.apart(seeds, seeds)

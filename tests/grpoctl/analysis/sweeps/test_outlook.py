@@ -58,11 +58,12 @@ def seeds_for(*candidates: Sequence[float]) -> MoreSeeds | None:
 
 
 def test_seeds_that_a_difference_takes() -> None:
-    # sd 0.1 and a gap of 0.05: t(2 x 31) x 0.1 x sqrt(2 / 32) = 1.9990 x 0.025 = 0.04997 is below it,
-    # t(2 x 30) x 0.1 x sqrt(2 / 31) = 2.0003 x 0.0254 = 0.0508 is not
+    # sd 0.1 and a gap of 0.05, which 4 of 5 studies are to find: t(126) at 0.975 and at 0.8 are 1.9790 and 0.8445, and
+    # 2.8235 x 0.1 x sqrt(2 / 64) = 0.04991 is below it; of 63 seeds 2.8238 x 0.1 x sqrt(2 / 63) = 0.0503 is not. The
+    # limit itself, which half of the studies find, would take 32: 1.9990 x 0.1 x sqrt(2 / 32) = 0.04997
     more = seeds_for([0.5, 0.6, 0.7], [0.55, 0.65, 0.75])
     assert more is not None
-    assert (more.first, more.second, more.needed, more.now) == (1, 0, 32, 3)
+    assert (more.first, more.second, more.needed, more.now) == (1, 0, 64, 3)
     assert more.gap == pytest.approx(0.05)
     assert more.least == pytest.approx(2.776445 * 0.1 * (2 / 3) ** 0.5, abs=1e-6)  # t(4), three seeds each
     assert not more.significant
