@@ -12,7 +12,7 @@ from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.run_dir import Home
 from grpoctl.sweeps.candidates import Candidates, points
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
-from grpoctl.sweeps.preview import described, notes
+from grpoctl.sweeps.preview import described, notes, search_text
 from grpoctl.sweeps.samplers import startup
 from grpoctl.sweeps.spec import Axis, SweepSpec
 from grpoctl.sweeps.validation import check_trainers
@@ -31,7 +31,7 @@ def check(name: str, profile: str, overrides: Sequence[str], *, json: bool) -> d
 
 
 def document(sweep: SweepSpec) -> dict[str, Any]:
-    """The JSON document: name, profile, sweep_sha, experiment, what `described` says, sampler, pruner, notes.
+    """The JSON document: the sweep, what `described` says, allocation, sampler, pruner, metric, notes.
 
     `startup` is that of one worker; with more, as many more trials are drawn before the first result is looked at.
     """
@@ -43,6 +43,7 @@ def document(sweep: SweepSpec) -> dict[str, Any]:
         "sweep_sha": sweep_sha(sweep),
         "experiment": sweep.experiment,
         **numbers,
+        "allocation": sweep.allocation,
         "sampler": sweep.sampler,
         "startup": drawn,
         "pruner": sweep.pruner.name,
@@ -94,13 +95,15 @@ def _cost(sweep: SweepSpec, document: Mapping[str, Any]) -> str:
     budget = document["budget"]
     unit = "completions" if budget["completions"] else "tokens"
     each = budget[unit]
-    whole = f"{each:,} {unit} per run, {each * document['runs']:,} in total" if each else "no budget"
+    most = " at most" if sweep.allocation == "adaptive" else ""
+    whole = f"{each:,} {unit} per run, {each * document['runs']:,} in total{most}" if each else "no budget"
     low, high = document["evaluations"]
     looks = str(low) if low == high else f"{low} to {high}"
     of = "a continuous space" if document["points"] is None else plural(document["points"], "point")
     drawn = f", first {document['startup']} trials random, +1 per additional worker" if document["startup"] else ""
+    how = search_text(sweep) or f"{sweep.sampler}{drawn}, pruner {sweep.pruner.name}"
     return (
-        f"{plural(document['trials'], 'trial')} from {of} ({sweep.sampler}{drawn}, pruner {sweep.pruner.name}) x "
-        f"{plural(len(sweep.seeds), 'seed')} = {plural(document['runs'], 'run')}: {whole}; {looks} evaluations after "
+        f"{plural(document['trials'], 'trial')} from {of} ({how}) x {plural(len(sweep.seeds), 'seed')} = "
+        f"{plural(document['runs'], 'run')}: {whole}; {looks} evaluations after "
         f"the start; score: {sweep.take} {sweep.metric} ({sweep.direction}); a collapsed run scores {sweep.worst:g}."
     )

@@ -15,6 +15,7 @@ from core.config import AdaptiveBetaSpec, GrpoStage, RunSpec
 from core.health.before.inert import inert_in_all
 from core.health.before.pitfalls import EQUAL_MODES
 from core.metrics import declared
+from grpoctl.analysis.sweeps.report import how_text
 from grpoctl.config import Library, canonical, spec_sha
 from grpoctl.executors.slots import usable_cores
 from grpoctl.runs.pace import Duration, Like, budget_of, duration, rates_of_runs, rates_of_studies
@@ -62,6 +63,16 @@ def _adaptive_allocation_notes(sweep: SweepSpec) -> Iterator[str]:
         yield f"allocation adaptive chooses its candidates itself: sampler {sweep.sampler} has no say"
     if sweep.pruner.name != "none":
         yield f"allocation adaptive pauses runs itself: pruner {sweep.pruner.name} has no say"
+    if sweep.stop == "decided" and sweep.confidence == 1:
+        yield "confidence is 1: hardly any choice is that sure, so that the budget will be spent; 0.9 can be met"
+
+
+def search_text(sweep: SweepSpec) -> str:
+    """What adaptive allocation does with the trials of a sweep; empty where every trial gets all of its seeds."""
+    if sweep.allocation != "adaptive":
+        return ""
+    how = how_text({"allocation": sweep.allocation, "stop": sweep.stop, "confidence": sweep.confidence})
+    return f"{how}: screened on one seed, the best raced on more"
 
 
 def _axis_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> Iterator[str]:
@@ -218,6 +229,7 @@ class Cost:
     unit: str
     each: int
     prunes: bool  # trials may be ended, or left out, before they have spent that
+    search: str  # what adaptive allocation does with them; empty where there is none
     time: Duration | None
 
     @property
@@ -243,7 +255,8 @@ class Cost:
         return [
             f"{self.sweep}, profile {self.profile}: {plural(self.trials, 'trial')} x {plural(self.seeds, 'seed')} = "
             f"{plural(self.runs, 'run')}, {self.slots} at a time, {self.each:,} {self.unit} each: "
-            f"{self.runs * self.each:,} {self.unit}{' at most' if self.prunes else ''}",
+            f"{self.runs * self.each:,} {self.unit}{' at most' if self.prunes else ''}"
+            f"{f' ({self.search})' if self.search else ''}",
             time if self.time is None else f"{self.time.text}{', if all of it is spent' if self.prunes else ''}",
         ]
 
@@ -256,6 +269,6 @@ def cost_of(sweep: SweepSpec, spec: RunSpec, home: Home, *, trials: int, slots: 
     workers = min(slots, usable_cores()) if rates and rates[0].alone else slots
     return Cost(
         sweep=sweep.name, profile=sweep.profile, trials=trials, seeds=len(sweep.seeds), slots=slots, unit=unit,
-        each=each, prunes=sweep.allocation == "adaptive" or sweep.pruner.name != "none",
+        each=each, search=search_text(sweep), prunes=sweep.allocation == "adaptive" or sweep.pruner.name != "none",
         time=duration(rates, trials * len(sweep.seeds) * each, workers=workers),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,21 @@ def test_a_sweep_is_checked_in_numbers_and_notes(grpoctl: Grpoctl) -> None:
 
 
 RANGE = "experiment: p31\naxes: {learning_rate: {low: 1.0e-4, high: 1.0e-3}}\n"
+
+
+def test_an_adaptive_sweep_says_that_trials_and_runs_are_only_what_it_may_spend(grpoctl: Grpoctl) -> None:
+    how = "allocation adaptive, until decided at 90%: screened on one seed, the best raced on more"
+    for asked in (("check", "advantage-study"), ("sweep", "advantage-study", "--dry-run")):
+        said = " ".join(grpoctl(*asked, "--profile", "tiny").out.split())
+        assert f"({how})" in said
+        assert re.search(r"73,728( completions| in total) at most", said)  # 24 trials x 3 seeds x 1,024
+        fixed = " ".join(
+            grpoctl(*asked, "--profile", "tiny", "allocation=fixed", "pruner=none", "stop=budget").out.split()
+        )
+        assert "adaptive" not in fixed
+        assert "at most" not in fixed
+    found = grpoctl("check", "advantage-study", "--profile", "tiny", "--json").document["sweep"]
+    assert found["allocation"] == "adaptive"
 
 
 def test_a_sweep_that_ends_before_its_sampler_learns_is_told_so(grpoctl: Grpoctl) -> None:

@@ -104,6 +104,16 @@ def test_what_is_noted(text: str, said: str) -> None:
     assert any(said in note for note in notes(sweep(text))), notes(sweep(text))
 
 
+ADAPTIVE = f"{QUIET}\nallocation: adaptive\nstop: decided\n"
+
+
+def test_a_confidence_that_nothing_reaches_is_told() -> None:
+    """Right is the share of draws in which the choice is: it is 1 of no two candidates that are alike."""
+    assert [note for note in notes(sweep(f"{ADAPTIVE}confidence: 1")) if note.startswith("confidence is 1")]
+    assert notes(sweep(f"{ADAPTIVE}confidence: 0.99")) == []
+    assert notes(sweep(f"{QUIET}\nallocation: adaptive\nconfidence: 1")) == []  # it spends its budget in any case
+
+
 def test_a_condition_answers_the_note() -> None:
     spec = sweep("axes: {beta: [0, 0.1], kl_estimator: {values: [k2, k3], when: {beta: 0.1}}}\nsampler: grid")
     assert notes(spec) == []
