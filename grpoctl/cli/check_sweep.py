@@ -95,13 +95,15 @@ def _cost(sweep: SweepSpec, document: Mapping[str, Any]) -> str:
     budget = document["budget"]
     unit = "completions" if budget["completions"] else "tokens"
     each = budget[unit]
-    most = " at most" if sweep.allocation == "adaptive" else ""
-    whole = f"{each:,} {unit} per run, {each * document['runs']:,} in total{most}" if each else "no budget"
+    drawn = document["drawn_per_run"]
+    more = f" (a run may draw {drawn:,})" if each and drawn > each else ""
+    most = " at most" if more or sweep.allocation == "adaptive" else ""
+    whole = f"{each:,} {unit} per run{more}, {drawn * document['runs']:,} in total{most}" if each else "no budget"
     low, high = document["evaluations"]
     looks = str(low) if low == high else f"{low} to {high}"
     of = "a continuous space" if document["points"] is None else plural(document["points"], "point")
-    drawn = f", first {document['startup']} trials random, +1 per additional worker" if document["startup"] else ""
-    how = search_text(sweep) or f"{sweep.sampler}{drawn}, pruner {sweep.pruner.name}"
+    first = f", first {document['startup']} trials random, +1 per additional worker" if document["startup"] else ""
+    how = search_text(sweep) or f"{sweep.sampler}{first}, pruner {sweep.pruner.name}"
     return (
         f"{plural(document['trials'], 'trial')} from {of} ({how}) x {plural(len(sweep.seeds), 'seed')} = "
         f"{plural(document['runs'], 'run')}: {whole}; {looks} evaluations after "

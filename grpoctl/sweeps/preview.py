@@ -12,8 +12,10 @@ from typing import Any, assert_never
 
 from core.algorithms.schedules import proportional_beta
 from core.config import AdaptiveBetaSpec, GrpoStage, RunSpec
+from core.health.before.budget import budget
 from core.health.before.inert import inert_in_all
 from core.health.before.pitfalls import EQUAL_MODES
+from core.health.before.view import views
 from core.metrics import declared
 from grpoctl.analysis.sweeps.report import how_text
 from grpoctl.config import Library, canonical, spec_sha
@@ -195,6 +197,18 @@ def _over_budget(spec: RunSpec) -> str | None:
     return f"{amount} completions are no whole number of steps of {rows}: a run draws {drawn}"
 
 
+def drawn_by(spec: RunSpec) -> int:
+    """What a run draws at most, in the unit of its budget: it makes whole steps, the last one beyond the budget.
+
+    Refills of dynamic sampling are counted: a step ends as soon as it has its groups.
+    """
+    stages = list(views(spec))
+    if spec.budget is None or spec.budget.unit == "completions":
+        return sum(budget(view).max_completions_with_refills for view in stages)
+    last = stages[-1]
+    return spec.budget.amount - 1 + last.stage.rows_per_step * last.attempts * last.stage.max_completion_length
+
+
 def _evaluations(spec: RunSpec) -> int:
     """Evaluations of a run after its start, the one at its end included."""
     return math.ceil(spec.max_steps / spec.evaluation.eval_steps)
@@ -212,6 +226,7 @@ def described(sweep: SweepSpec, *, library: Library | None = None) -> dict[str, 
         "seeds": list(sweep.seeds),
         "runs": total * len(sweep.seeds),
         "budget": {"completions": sweep.budget.completions, "tokens": sweep.budget.tokens},
+        "drawn_per_run": max(drawn_by(run.spec) for run in runs),
         "completions_per_step": max(rows),
         "evaluations": [min(looks), max(looks)],
     }
@@ -219,7 +234,7 @@ def described(sweep: SweepSpec, *, library: Library | None = None) -> dict[str, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """`each` is what one run may spend in `unit`; `time` is None where nothing like it was measured here."""
+    """`each` is the budget of a run in `unit`; `time` is None where nothing like it was measured here."""
 
     sweep: str
     profile: str
@@ -228,6 +243,7 @@ class Cost:
     slots: int
     unit: str
     each: int
+    drawn: int  # by a run at most: whole steps are made
     prunes: bool  # trials may be ended, or left out, before they have spent that
     search: str  # what adaptive allocation does with them; empty where there is none
     time: Duration | None
@@ -239,7 +255,7 @@ class Cost:
 
     def document(self) -> dict[str, Any]:
         """As JSON."""
-        amount, time = self.runs * self.each, self.time
+        amount, time = self.runs * self.drawn, self.time
         return {
             "profile": self.profile, "trials": self.trials, "seeds": self.seeds, "runs": self.runs,
             "parallel": self.slots, "completions": amount if self.unit == "completions" else None,
@@ -252,23 +268,26 @@ class Cost:
     def lines(self) -> list[str]:
         """The two lines that matter: what is run, and what that takes."""
         time = "time unknown: nothing of this experiment and profile was measured here yet"
+        more = f" (a run may draw {self.drawn:,})" if self.drawn > self.each else ""
+        most = " at most" if self.prunes or more else ""
         return [
             f"{self.sweep}, profile {self.profile}: {plural(self.trials, 'trial')} x {plural(self.seeds, 'seed')} = "
-            f"{plural(self.runs, 'run')}, {self.slots} at a time, {self.each:,} {self.unit} each: "
-            f"{self.runs * self.each:,} {self.unit}{' at most' if self.prunes else ''}"
+            f"{plural(self.runs, 'run')}, {self.slots} at a time, {self.each:,} {self.unit} each{more}: "
+            f"{self.runs * self.drawn:,} {self.unit}{most}"
             f"{f' ({self.search})' if self.search else ''}",
             time if self.time is None else f"{self.time.text}{', if all of it is spent' if self.prunes else ''}",
         ]
 
 
 def cost_of(sweep: SweepSpec, spec: RunSpec, home: Home, *, trials: int, slots: int) -> Cost:
-    """The cost of so many trials like `spec`, one of its points."""
+    """The cost of so many trials like `spec`, one of its points; what a run draws is the most that any point does."""
     unit, each = budget_of(spec)
     like = replace(Like.of(spec, sweep.experiment), profile=sweep.profile)
     rates = rates_of_studies(home, like) or rates_of_runs(home, like)
     workers = min(slots, usable_cores()) if rates and rates[0].alone else slots
     return Cost(
         sweep=sweep.name, profile=sweep.profile, trials=trials, seeds=len(sweep.seeds), slots=slots, unit=unit,
-        each=each, search=search_text(sweep), prunes=sweep.allocation == "adaptive" or sweep.pruner.name != "none",
+        each=each, drawn=max(drawn_by(run.spec) for run in point_runs(Candidates.of(sweep))),
+        prunes=sweep.allocation == "adaptive" or sweep.pruner.name != "none", search=search_text(sweep),
         time=duration(rates, trials * len(sweep.seeds) * each, workers=workers),
     )  # fmt: skip

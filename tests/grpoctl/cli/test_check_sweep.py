@@ -53,6 +53,16 @@ def test_an_adaptive_sweep_says_that_trials_and_runs_are_only_what_it_may_spend(
     assert found["allocation"] == "adaptive"
 
 
+def test_what_is_drawn_at_most_is_a_bound(grpoctl: Grpoctl) -> None:
+    """7 steps of 16 completions for a budget of 100: 6 runs draw 672."""
+    own("experiment: p31\naxes: {beta: [0, 0.1]}\npruner: none\nbudget: {completions: 100}\n")
+    plan = ("sweep", "mine", "--profile", "tiny", "--dry-run")
+    assert "100 completions each (a run may draw 112): 672 completions at most" in grpoctl(*plan).out
+    assert grpoctl(*plan, "--json").document["completions"] == 672
+    said = " ".join(grpoctl("check", "mine", "--profile", "tiny").out.split())
+    assert "100 completions per run (a run may draw 112), 672 in total at most" in said
+
+
 def test_a_sweep_that_ends_before_its_sampler_learns_is_told_so(grpoctl: Grpoctl) -> None:
     own(f"{RANGE}trials: 10\n")
     found = grpoctl("check", "mine", "--json").document["sweep"]

@@ -126,8 +126,24 @@ def test_the_sweep_in_numbers() -> None:
     # 640 / 16 = 40 steps, evaluated at 16, 32 and 40
     assert described(spec) == {
         "points": 4, "trials": 4, "seeds": [0, 1, 2], "runs": 12, "budget": {"completions": 640, "tokens": None},
-        "completions_per_step": 16, "evaluations": [3, 3],
+        "drawn_per_run": 640, "completions_per_step": 16, "evaluations": [3, 3],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "drawn"),
+    [
+        ("budget: {completions: 100}", 112),  # 7 steps of 16
+        ("budget: {completions: 96}", 96),
+        ("axes: {prompts_per_step: [2, 3]}\nbudget: {completions: 100}", 120),  # 5 steps of 24 are more than 7 of 16
+        ("settings: {method: dapo}\nbudget: {completions: 100}", 259),  # 99, and a step of 16 sampled 10 times
+        # 999, and a step of 16 completions of 64 tokens
+        ("settings: {max_completion_length: 64}\nbudget: {tokens: 1000}", 2023),
+    ],
+)
+def test_what_a_run_draws_is_whole_steps(more: str, drawn: int) -> None:
+    axes = "" if "axes" in more else "axes: {beta: [0, 0.1]}\n"
+    assert described(sweep(f"{axes}{more}"))["drawn_per_run"] == drawn
 
 
 MOVED = "settings: {adaptive_beta: {rule: threshold}, eval_steps: 8}\nsampler: grid\n"
