@@ -17,8 +17,10 @@ from core.algorithms.schedules import learning_rate
 from core.config import RunSpec, StageBase
 from core.config.run import check_fit
 from core.health.before.advantages import AdvantageRow, DeadGroups, kept
+from core.health.before.budget import Budget
 from core.health.before.inert import Inert
 from core.health.before.report import K_PASS_RATES, StageForesight, foresee
+from core.health.before.view import StageView
 from core.health.finding import Finding
 from core.tasks.registry import check_task
 from grpoctl import console
@@ -276,20 +278,28 @@ def _print_stage(foresight: StageForesight) -> None:
 def _budget(foresight: StageForesight) -> str:
     """Effective batch, updates, completions, tokens and learning rate in one paragraph."""
     view, b = foresight.view, foresight.budget
-    each = f"{plural(b.prompts_per_step, 'prompt')} x {view.num_generations} = " if view.num_generations else ""
-    per = b.completions_per_step or b.prompts_per_step
-    noun = "completion" if view.num_generations else "answer"
+    stored = view.num_generations > 0 and not view.stage.rows_per_step
     first, last = rates(view.stage, b.first_tick, b.last_tick)
     refills = f" ({b.max_completions_with_refills} with refills)" * (b.max_completions_with_refills > b.max_completions)
     tokens = f", {b.max_tokens:,} tokens at most" if view.spec.policy.tokens else ""
-    sampled = f", {b.max_completions} completions{refills}{tokens}" if view.num_generations else ""
+    sampled = f", {b.max_completions} completions{refills}{tokens}" if view.stage.rows_per_step else ""
     few = f"{b.min_steps} to " * (b.min_steps < b.max_steps)
     return (
-        f"A step: {each}{plural(per, noun)}, {plural(b.updates_per_step, 'update')} of "
+        f"A step: {_rows_text(view, b)}, {plural(b.updates_per_step, 'update')} of {'at most ' * stored}"
         f"{b.completions_per_update:g} (micro-batch {b.micro_batch}). {few}{plural(b.max_steps, 'step')}: at "
         f"most {plural(b.max_updates, 'update')}{sampled}, {b.passes:.3g} epochs. Learning rate "
         f"{first:.3g} at the first update, {last:.3g} at the last."
     )
+
+
+def _rows_text(view: StageView, b: Budget) -> str:
+    """What a step learns from: completions that it samples, outputs that are stored, or the task's answers."""
+    prompts = plural(b.prompts_per_step, "prompt")
+    if not view.num_generations:
+        return plural(b.prompts_per_step, "answer")
+    if not b.completions_per_step:
+        return f"{prompts} with at most {view.num_generations} stored outputs each, none drawn"
+    return f"{prompts} x {view.num_generations} = {plural(b.completions_per_step, 'completion')}"
 
 
 def _spread(rows: Sequence[AdvantageRow]) -> list[AdvantageRow]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from core.config import RunSpec
+from core.config import RunSpec, StageBase
 from core.errors import UserError
 from grpoctl import console
 from grpoctl.cli import background, exits, notify, run_session
@@ -113,6 +113,13 @@ def print_plan(request: RunRequest) -> None:
     print_end_of_plan(request, home, [entry.spec for entry in loaded], why)
 
 
+def drawn_text(stage: StageBase) -> str:
+    """What each step of a stage draws, behind the number of its steps."""
+    if stage.rows_per_step:
+        return f" x {stage.rows_per_step} completions"
+    return " on stored outputs" if getattr(stage, "groups", "online") == "offline" else ""
+
+
 def print_end_of_plan(request: RunRequest, home: Home, specs: Sequence[RunSpec], why: str) -> None:
     """Print the three lines that matter: what would be run, how much and how long that is, and how to start it."""
     spec = specs[0]
@@ -121,7 +128,7 @@ def print_end_of_plan(request: RunRequest, home: Home, specs: Sequence[RunSpec],
     stages = []
     for name, stage in spec.stages.items():
         label = f"stage {name}: " if len(spec.stages) > 1 else ""
-        text = f"{stage.max_steps} steps x {stage.rows_per_step} completions"
+        text = f"{stage.max_steps} steps{drawn_text(stage)}"
         if spec.budget is not None and name == [*spec.stages][-1]:
             text = f"steps x {stage.rows_per_step} completions until {spec.budget.amount} {spec.budget.unit} are spent"
         stages.append(f"{label}{text}")

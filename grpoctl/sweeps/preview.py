@@ -265,15 +265,23 @@ class Cost:
             "measured_on": "" if time is None else time.measured_on,
         }  # fmt: skip
 
+    @property
+    def _drawn_text(self) -> str:
+        """What a run draws, and all of them."""
+        if not self.drawn:
+            return "which draw nothing: what they learn from is stored"
+        more = f" (a run may draw {self.drawn:,})" if self.drawn > self.each else ""
+        most = " at most" if self.prunes or more else ""
+        return f"{self.each:,} {self.unit} each{more}: {self.runs * self.drawn:,} {self.unit}{most}"
+
     def lines(self) -> list[str]:
         """The two lines that matter: what is run, and what that takes."""
         time = "time unknown: nothing of this experiment and profile was measured here yet"
-        more = f" (a run may draw {self.drawn:,})" if self.drawn > self.each else ""
-        most = " at most" if self.prunes or more else ""
+        if not self.drawn:
+            time = "time unknown: it is told by what is drawn"
         return [
             f"{self.sweep}, profile {self.profile}: {plural(self.trials, 'trial')} x {plural(self.seeds, 'seed')} = "
-            f"{plural(self.runs, 'run')}, {self.slots} at a time, {self.each:,} {self.unit} each{more}: "
-            f"{self.runs * self.drawn:,} {self.unit}{most}"
+            f"{plural(self.runs, 'run')}, {self.slots} at a time, {self._drawn_text}"
             f"{f' ({self.search})' if self.search else ''}",
             time if self.time is None else f"{self.time.text}{', if all of it is spent' if self.prunes else ''}",
         ]

@@ -72,7 +72,7 @@ class Budget:
 
     prompts_per_step: int
     completions_per_step: int  # refills of dynamic sampling left out
-    completions_per_update: float
+    completions_per_update: float  # of stored outputs at most: a group may have fewer
     updates_per_step: int
     min_steps: int  # below max_steps where the run's budget may allow fewer
     max_steps: int
@@ -90,7 +90,8 @@ def budget(view: StageView) -> Budget:
     """The stage's budget."""
     stage, updates = view.stage, view.updates_per_step
     sampled = stage.rows_per_step
-    rows = sampled or stage.prompts_per_step  # a supervised step learns from one row for each prompt
+    # a supervised step learns from one row for each prompt, one of stored outputs from as many as it would sample
+    rows = stage.prompts_per_step * (view.num_generations or 1)
     per_update = rows / (view.grpo.minibatches if view.grpo else 1)
     taken, sampling = steps(view), _sampling(view)
     return Budget(

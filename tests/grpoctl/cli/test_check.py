@@ -211,3 +211,17 @@ def test_it_ends_with_yes_or_no_and_names_the_profile(grpoctl: Grpoctl) -> None:
         assert verdict.startswith(answer)
         assert f"profile {profile} " in verdict
         assert " ".join(grpoctl("check", *argv).out.split()).endswith(f"Verdict {verdict}.")
+
+
+def test_outputs_that_are_stored_are_not_counted_as_drawn(grpoctl: Grpoctl) -> None:
+    """One query a step, of whose stored tuples at most 15 take part: an update of at most 15 rows."""
+    stage = grpoctl("check", "p40", "--profile", "tiny", "--json").document["stages"]["rce"]
+    assert (stage["completions_per_step"], stage["completions_per_update"], stage["micro_batch"]) == (0, 15, 15)
+    words = " ".join(grpoctl("check", "p40", "--profile", "tiny").out.split())
+    assert "A step: 1 prompt with at most 15 stored outputs each, none drawn, 1 update of at most 15" in words
+    assert " completions, " not in words
+    plan = grpoctl("run", "p40", "--profile", "tiny", "--dry-run").out
+    assert "stage sft: 80 steps, stage rce: 320 steps on stored outputs, stage grpo: 192 steps on stored" in plan
+    sweep = grpoctl("sweep", "selector-lr", "--profile", "tiny", "--dry-run", "--parallel", "2").out
+    assert "= 81 runs, 2 at a time, which draw nothing: what they learn from is stored\n" in sweep
+    assert "0 completions" not in sweep
