@@ -13,7 +13,7 @@ from grpoctl.runs.run_dir import Home
 from grpoctl.sweeps.candidates import Candidates, points
 from grpoctl.sweeps.loading import load_sweep, sweep_sha
 from grpoctl.sweeps.preview import described, notes, search_text
-from grpoctl.sweeps.samplers import startup
+from grpoctl.sweeps.samplers import startup_of
 from grpoctl.sweeps.spec import Axis, SweepSpec
 from grpoctl.sweeps.validation import check_trainers
 from grpoctl.wording import plural
@@ -35,8 +35,8 @@ def document(sweep: SweepSpec) -> dict[str, Any]:
 
     `startup` is that of one worker; with more, as many more trials are drawn before the first result is looked at.
     """
-    numbers, drawn = described(sweep), startup(sweep.sampler, 1)
-    random_search = random_search_text(numbers["trials"], drawn)
+    numbers, drawn = described(sweep), startup_of(sweep, 1)
+    random_search = random_search_text(numbers["trials"], drawn, numbers["points"])
     return {
         "name": sweep.name,
         "profile": sweep.profile,

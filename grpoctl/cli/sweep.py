@@ -28,10 +28,10 @@ from grpoctl.executors.terminal import wait_until_held
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
-from grpoctl.sweeps.candidates import Candidates, identity, points
+from grpoctl.sweeps.candidates import Candidates, identity, points, size
 from grpoctl.sweeps.loading import read_sweep
 from grpoctl.sweeps.preview import cost_of, notes
-from grpoctl.sweeps.samplers import Suggester, startup
+from grpoctl.sweeps.samplers import Suggester, startup, startup_of
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import read_book
 from grpoctl.sweeps.study import gone_on_with, lag_of, named_study, total_of, unfinished
@@ -218,8 +218,8 @@ def print_plan(request: SweepRequest) -> None:
     spec = Candidates.of(sweep).spec(first[0][2])
     cost = cost_of(sweep, spec, home, trials=total, slots=slots)
     # a study that is continued learns as if it still had as many at a time as it began with
-    drawn = startup(sweep.sampler, lag_of(sweep, slots) if book is None else book.header["lag"])
-    random_search = random_search_text(total, drawn)
+    drawn = startup_of(sweep, lag_of(sweep, slots) if book is None else book.header["lag"])
+    random_search = random_search_text(total, drawn, size(sweep))
     remarks = [*([changed] if changed else []), *([random_search] if random_search else []), *notes(sweep)]
     if request.json:
         planned = {**cost.document(), "startup": drawn, "notes": remarks}

@@ -29,6 +29,11 @@ def startup(sampler: str, lag: int | None) -> int | None:
     return STARTUP + (lag or 1) - 1 if sampler == "tpe" else None
 
 
+def startup_of(sweep: SweepSpec, lag: int | None) -> int | None:
+    """That of a sweep's sampler; None where it has no say, since adaptive allocation draws all candidates itself."""
+    return None if sweep.allocation == "adaptive" else startup(sweep.sampler, lag)
+
+
 class Suggester:
     """Suggests for one sweep. It keeps what it made of `past` for the next call; the points do not depend on that."""
 

@@ -26,7 +26,7 @@ from grpoctl.runs.study_dir import StudyDir, create_study, find_study, studies
 from grpoctl.sweeps.candidates import size
 from grpoctl.sweeps.edits import requests
 from grpoctl.sweeps.loading import dump_sweep, read_sweep, study_stem, sweep_sha
-from grpoctl.sweeps.samplers import startup
+from grpoctl.sweeps.samplers import startup_of
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import Book, TrialRecord, read_book
 from grpoctl.sweeps.storage import BEHIND, StudyStorage, project
@@ -200,7 +200,8 @@ def _header(study: StudyDir, sweep: SweepSpec, notes: Sequence[str], terms: Term
         "sampler": sweep.sampler,
         "pruner": {key: value for key, value in plain(sweep.pruner).items() if value is not None},
         "lag": lag,
-        "startup": startup(sweep.sampler, lag),
+        "startup": startup_of(sweep, lag),
+        "points": size(sweep),
         "study_seed": sweep.study_seed,
         "seeds": list(sweep.seeds),
         "budget": {"completions": budget.completions, "tokens": budget.tokens},

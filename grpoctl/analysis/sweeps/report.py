@@ -101,7 +101,9 @@ def _old_curves(of: Digest) -> list[str]:
 
 def _random_search(document: Mapping[str, Any]) -> list[str]:
     """That no result guided the trials of the study, where that is so."""
-    text = random_search_text(int(document.get("total") or 0), document.get("startup"))
+    if document.get("allocation") == "adaptive":
+        return []  # its candidates are drawn at random, whatever the sampler
+    text = random_search_text(int(document.get("total") or 0), document.get("startup"), document.get("points"))
     return [text] if text else []
 
 

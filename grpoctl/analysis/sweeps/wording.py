@@ -36,13 +36,18 @@ def value_text(value: object) -> str:
     return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
 
 
-def random_search_text(total: int, startup: int | None) -> str | None:
-    """That a sweep ends before its sampler learns from a result; None where it learns, or never meant to."""
-    if startup is None or total > startup:
+def random_search_text(total: int, startup: int | None, points: int | None = None) -> str | None:
+    """That a sweep ends before its sampler learns from a result; None where it learns, or never meant to.
+
+    `points` are all that there are, None of a continuous space. A sweep that tries all of them leaves none to choose.
+    """
+    if startup is None or total > startup or (points is not None and total >= points):
         return None
+    few = f"there are {points} points: give it as many trials, or set sampler: random"
+    more = f"give it more than {startup} trials, or list values and set sampler: grid"
     return (
         f"sampler tpe draws its first {startup} trials at random, and the sweep has {total}: this is random search; "
-        f"give it more than {startup} trials, or list values and set sampler: grid"
+        f"{few if points is not None and points <= startup else more}"
     )
 
 

@@ -77,6 +77,19 @@ def test_a_sweep_that_ends_before_its_sampler_learns_is_told_so(grpoctl: Grpoctl
     assert not [note for note in drawn["notes"] if "random search" in note]
 
 
+def test_random_search_is_told_where_more_trials_would_change_it(grpoctl: Grpoctl) -> None:
+    """Both points are tried by any sampler; and where candidates are screened the sampler has no say."""
+    own("experiment: p31\naxes: {num_generations: [2, 8]}\n")
+    adaptive = ("check", "mine", "allocation=adaptive", "sampler=tpe", "--json")
+    for asked in (("check", "mine", "--json"), adaptive, ("sweep", "mine", "--profile", "tiny", "--dry-run", "--json")):
+        document = grpoctl(*asked).document
+        notes = document["notes"] if "notes" in document else document["sweep"]["notes"]
+        assert not [note for note in notes if "random search" in note]
+    found = grpoctl(*adaptive).document["sweep"]
+    assert found["startup"] is None
+    assert [note for note in found["notes"] if "sampler tpe has no say" in note]
+
+
 def test_a_budget_that_full_has_no_room_for_is_fine_under_the_profile_that_is_chosen(
     grpoctl: Grpoctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:

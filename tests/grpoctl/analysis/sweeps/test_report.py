@@ -52,6 +52,12 @@ def test_a_sweep_that_never_learned_says_that_it_was_random_search() -> None:
     assert "has 6" in note
     assert notes(startup=5) == notes(startup=None) == notes() == []  # a study of an earlier version says nothing of it
     assert "first 11 trials" in setup_text(study(trials, startup=11))
+    assert notes(startup=11, points=6) == []  # all are tried: nothing is left to choose
+    assert notes(startup=11, allocation="adaptive", jobs=[]) == []  # the sampler has no say
+    (note,) = notes(startup=11, points=8)
+    assert note.endswith("there are 8 points: give it as many trials, or set sampler: random")  # 12 cannot be tried
+    (note,) = notes(startup=11, points=12)
+    assert "give it more than 11 trials" in note
 
 
 def test_a_ranking_has_one_row_per_candidate_best_first() -> None:
