@@ -108,7 +108,8 @@ class Settings:
     offline: bool | None = None  # completions were drawn and scored in advance
     old_is_reference: bool | None = None  # the "old" log-probs are the reference's, for the whole run
     eval_completions: int | None = None  # behind one evaluation
-    eval_prompts: int | None = None  # that they answer
+    eval_prompts: int | None = None  # that they answer, or clusters of them where those of one are not independent
+    eval_clusters: bool | None = None
     old_policy: str | None = None  # whose log-probs the ratio is over
     update_dropout: float | None = None  # of an update's forward, which sampling and old log-probs do not have
     groups_per_row: int | None = None  # groups that one row of the log is a mean over, where that is no step's
@@ -194,6 +195,7 @@ def settings_of(spec: RunSpec) -> Settings:
         "update_dropout": spec.update_dropout,
         "optimizer": list(spec.stages.values())[-1].optim,
         "eval_prompts": spec.task.independent_eval_prompts,
+        "eval_clusters": True if spec.task.clusters is not None else None,
         "eval_completions": spec.task.eval_prompts * spec.evaluation.num_generations_eval,
     }
     if not stages:

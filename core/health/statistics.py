@@ -64,7 +64,7 @@ def clustered_se(values: Sequence[float], clusters: Sequence[str]) -> float | No
     """The standard error of a mean whose values are independent between clusters only; None for one cluster.
 
     sqrt(C / (C - 1) * sum over clusters of (sum of x - mean)^2) / N, of N values in C clusters (Liang and Zeger 1986);
-    with one value a cluster it is sd / sqrt(N). Its degrees of freedom are C - 1.
+    with one value a cluster it is sd / sqrt(N). Its degrees of freedom are `cluster_df`.
     """
     centre = mean(values)
     sums: dict[str, float] = {}
@@ -74,6 +74,14 @@ def clustered_se(values: Sequence[float], clusters: Sequence[str]) -> float | No
     if many < 2:
         return None
     return math.sqrt(many / (many - 1) * math.fsum(total**2 for total in sums.values())) / len(values)
+
+
+def cluster_df(sizes: Sequence[int]) -> float:
+    """The degrees of freedom of such an error: (sum of sizes)^2 / (sum of their squares) - 1, C - 1 of equal ones.
+
+    A few large clusters among many small ones are worth no more than those few.
+    """
+    return sum(sizes) ** 2 / sum(size**2 for size in sizes) - 1
 
 
 def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:

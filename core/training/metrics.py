@@ -231,6 +231,11 @@ class HeldOutNames:
     shas: Sequence[str]
     clusters: Sequence[str] | None
 
+    @property
+    def count(self) -> int | None:
+        """How many clusters there are; None where all problems are independent."""
+        return None if self.clusters is None else len(set(self.clusters))
+
     @classmethod
     def of(cls, examples: Sequence[Example], fact: str | None) -> HeldOutNames:
         """Those of the problems; `fact` is what the problems of a cluster share, None where there are no clusters."""

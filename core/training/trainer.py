@@ -78,6 +78,7 @@ class Trainer:
         self.progress = Progress()
         self.recalibrates = True  # whether a resumed run asks if sampler and trainer agree on this machine, too
         self.table: list[Row] = []
+        self._restored = 0  # rows that an earlier process made
         self._start = parts.start
         self._canary: Rollout | None = None
         self._prompt_rewards: Sequence[float | None] | None = None  # each held-out prompt's, where just evaluated
@@ -86,6 +87,10 @@ class Trainer:
         self.update = Update(self.policy, self._stages[0])
         self._held_out = parts.task.examples("eval")
         self._names = HeldOutNames.of(self._held_out, parts.spec.task.clusters)
+        if self._names.count not in (None, parts.spec.task.independent_eval_prompts):
+            said = f"the task says {parts.spec.task.independent_eval_prompts} independent held-out problems"
+            own = f"by their {parts.spec.task.clusters} there are {self._names.count} clusters"
+            raise TaskError(f"{said}, and {own}; its settings' independent_eval_prompts has to be that number")
         self._evaluated = HeldOut(self._held_out)
 
     def steps(self) -> Steps:
@@ -158,7 +163,8 @@ class Trainer:
 
     def _check_rewarded(self) -> None:
         """Raises TaskError where no completion of the last steps had a reward: no step can have taught anything."""
-        if all(row.get("reward/missing") == 1 for row in self.table[-EMPTY_IN_A_ROW:]):  # row 0 is of no step
+        rows = self.table[self._restored :][-EMPTY_IN_A_ROW:]  # what a resume may have mended is tried first
+        if len(rows) == EMPTY_IN_A_ROW and all(row.get("reward/missing") == 1 for row in rows):
             raise TaskError(
                 f"no completion had a reward, {EMPTY_IN_A_ROW} steps in a row: the task or its reward functions gave a "
                 "number to none; mend that, then continue with --resume"
@@ -303,7 +309,7 @@ class Trainer:
         self.update = Update(self.policy, self._stages[min(self.progress.stage, len(self._stages) - 1)])
         if snapshot.optimizer:
             self.update.load(snapshot.optimizer)
-        self.table = list(table)
+        self.table, self._restored = list(table), len(table)
 
     def _leave_stage(self) -> None:
         """Where the stage is over, stand at the next one's start; where the budget is spent, at the end."""

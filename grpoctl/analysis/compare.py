@@ -54,7 +54,7 @@ class Side:
     curve: Curve
     excluded: Mapping[str, str] = field(default_factory=dict)  # id of an unsound run -> why
     sound: bool = True  # False: no run is, and its numbers are its sampler's
-    completions: float | None = None  # that a run of it drew, where nothing ended it early
+    completions: float | None = None  # that a run of it drew at most
     fewest: float | None = None  # that any of its runs drew
 
     @property
@@ -364,9 +364,9 @@ def _by_seed(runs: Runs, name: str, part: str) -> dict[int, float]:
 
 
 def _places(runs: Sequence[Runs], answers: Sequence[Sequence[Answers]], judged: Sequence[int]) -> tuple[Place, ...]:
-    """Where the sides are compared: at equal completions where runs drew unlike many, and at the end."""
+    """Where the sides are compared: at equal completions where runs were given unlike many, and at the end."""
     end = _place(runs, answers, [_by_seed(of_side, HEADLINE, "final") for of_side in runs], None, judged)
-    budgets = [run.value("completions") for place in judged for run in runs[place]]  # one that was pruned drew fewer
+    budgets = [run.value("completions") for place in judged for run in _of_full_budget(runs[place])]
     known = [budget for budget in budgets if budget]
     if len(known) < len(budgets) or max(known) - min(known) <= SAME_BUDGET * max(known):
         return (end,)
@@ -376,6 +376,12 @@ def _places(runs: Sequence[Runs], answers: Sequence[Sequence[Answers]], judged: 
         for of_side in runs
     ]
     return (_place(runs, answers, values, common, judged), end)
+
+
+def _of_full_budget(runs: Runs) -> Runs:
+    """The runs of a side that spent what they were given, one that was pruned too; all where each ended of itself."""
+    whole = [run for run in runs if run.status in ("COMPLETED", "PRUNED")]
+    return whole or runs
 
 
 def _place(
@@ -550,7 +556,7 @@ def _of_the_nearest(gap: Contrast) -> Iterator[str]:
         which = " or ".join(map(str, gap.rests_on))
         yield f"it is narrow: without seed {which} it would not be clear"
     if gap.problems is None:
-        yield "the problems were not recorded: the interval is over seeds alone, and other problems may say otherwise"
+        yield "the interval is over seeds alone (no problems recorded, or one cluster): others may say otherwise"
 
 
 def _is_hidden(gap: Contrast) -> bool:

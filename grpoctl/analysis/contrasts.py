@@ -12,13 +12,24 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
-from core.health.statistics import CONFIDENCE, Interval, Method, clipped, mean, sample_sd, satterthwaite, t_quantile
+from core.health.statistics import (
+    CONFIDENCE,
+    Interval,
+    Method,
+    clipped,
+    cluster_df,
+    mean,
+    sample_sd,
+    satterthwaite,
+    t_quantile,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,13 +49,13 @@ class Outcomes:
     """One metric of one side: a value for each seed, and what that is the mean of, where it was recorded.
 
     `problems` names the M problems. `answers_SM` are means over draws, in their order and that of the sorted seeds.
-    `clustered` where each of the M is a cluster of problems: those of one are not independent.
+    `clusters` names that of each problem, where those of one are not independent.
     """
 
     values: Mapping[int, float]
     problems: tuple[str, ...] = ()
     answers_SM: Floats | None = None
-    clustered: bool = False
+    clusters: tuple[str, ...] | None = None
 
     @property
     def n(self) -> int:
@@ -67,7 +78,7 @@ class Outcomes:
         return Outcomes(
             values={other: value for other, value in self.values.items() if other != seed},
             problems=self.problems,
-            clustered=self.clustered,
+            clusters=self.clusters,
             answers_SM=None if self.answers_SM is None else self.answers_SM[kept],
         )
 
@@ -171,6 +182,7 @@ class Noise:
     method: Literal["paired", "welch"]
     sources: Sources
     problems: int | None
+    clustered: bool = False
 
     @property
     def beyond(self) -> float:
@@ -239,7 +251,7 @@ def _contrast(a: Outcomes, b: Outcomes, of_pair: Noise | None, family: Family) -
         error=error,
         seeds=(a.n, b.n),
         problems=of_pair.problems,
-        clustered=a.clustered and of_pair.problems is not None,
+        clustered=of_pair.clustered,
         sources=of_pair.sources,
         improvement=odds,
         smallest=wide + t_quantile(POWER, df) * error,
@@ -252,6 +264,7 @@ def noise(a: Outcomes, b: Outcomes) -> Noise | None:
     """The variance of the difference of two sides' means; None where a side has one seed: nothing tells of others.
 
     The same problems on both sides cancel what makes a problem hard; they must have the same names in the same order.
+    One that is not known to every run is left out; those of a cluster count together.
     """
     if a.n < 2 or b.n < 2:
         return None
@@ -259,11 +272,19 @@ def noise(a: Outcomes, b: Outcomes) -> Noise | None:
         return _over_seeds(a, b)
     import numpy as np
 
-    known_M = np.isfinite(a.answers_SM).all(0) & np.isfinite(b.answers_SM).all(0)
-    m = int(known_M.sum())
+    known_M = np.atleast_1d(np.isfinite(a.answers_SM).all(0) & np.isfinite(b.answers_SM).all(0))
+    own = a.clusters or b.clusters  # of the same problems, also where one side's runs are older and do not say
+    named = None if own is None else [one for one, known in zip(own, known_M, strict=True) if known]
+    m = int(known_M.sum()) if named is None else len(set(named))
     if m < 2:
         return _over_seeds(a, b)
     tables = [a.answers_SM[:, known_M], b.answers_SM[:, known_M]]
+    problem_df = m - 1.0
+    if named is not None:
+        tables, problem_df = (
+            [_by_cluster(table_SM, named) for table_SM in tables],
+            cluster_df([*Counter(named).values()]),
+        )
     by_problem = float((tables[1].mean(0) - tables[0].mean(0)).var(ddof=1)) / m
     method: Literal["paired", "welch"] = "paired" if a.seeds == b.seeds and a.n >= PAIRED_FROM else "welch"
     if method == "paired":
@@ -275,16 +296,31 @@ def noise(a: Outcomes, b: Outcomes) -> Noise | None:
     # over seeds. Seeds may agree, by chance, better than draws let them: then half of what problems show is more.
     of_problems = max(by_problem - rest, 0.0)
     total = by_seed + of_problems
-    lost = by_seed**2 / seed_df + of_problems**2 / (m - 1)
+    lost = by_seed**2 / seed_df + of_problems**2 / problem_df
     df = max(total**2 / lost, min(a.n, b.n) - 1.0) if lost else math.inf
     least = LEAST_SHARE * by_problem
     beyond = (1 + CONFIDENCE) / 2
-    if t_quantile(beyond, df) ** 2 * total < t_quantile(beyond, m - 1.0) ** 2 * least:
-        total, df = least, m - 1.0
+    if t_quantile(beyond, df) ** 2 * total < t_quantile(beyond, problem_df) ** 2 * least:
+        total, df = least, problem_df
     problem = min(of_problems, total)
     seed = min(max(by_seed - rest, 0.0), total - problem)
     sources = Sources(seed=seed, problem=problem, draw=total - problem - seed)
-    return Noise(variance=total, df=df, method=method, sources=sources, problems=m)
+    return Noise(variance=total, df=df, method=method, sources=sources, problems=m, clustered=named is not None)
+
+
+def _by_cluster(table_SM: Floats, clusters: Sequence[str]) -> Floats:
+    """(S, C): a column for each cluster, whose mean is that over problems; of equal clusters the mean of each.
+
+    Sums of deviations from a seed's mean, as in core.health.statistics.clustered_se: sizes that differ are no noise.
+    """
+    import numpy as np
+
+    names, places_M = np.unique(clusters, return_inverse=True)
+    means_S1 = table_SM.mean(1, keepdims=True)
+    off_SM = table_SM - means_S1
+    sums_SC = np.stack([off_SM[:, places_M == at].sum(1) for at in range(len(names))], axis=1)
+    columns_SC: Floats = means_S1 + sums_SC * len(names) / len(clusters)
+    return columns_SC
 
 
 def _over_seeds(a: Outcomes, b: Outcomes) -> Noise:

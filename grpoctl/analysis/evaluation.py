@@ -7,11 +7,12 @@ The K completions of a prompt are no independent answers, so the prompts are wha
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from core.health.statistics import Interval, clipped, clustered_se, mean, t_interval, wilson
+from core.health.statistics import Interval, clipped, cluster_df, clustered_se, mean, t_interval, wilson
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +101,8 @@ def quantity(
     if all(value in (0.0, 1.0) for of_prompt in prompts.values() for value in of_prompt):
         interval: Interval | None = wilson(mean(means), _worth(mean(means), se, n, sum(map(len, prompts.values()))))
     else:
-        interval = None if se is None else t_interval(mean(means), [(se**2, n - 1)])
+        df = cluster_df(list(Counter(own).values()))
+        interval = None if se is None else t_interval(mean(means), [(se**2, df)])
     if interval is not None and possible is not None:
         interval = clipped(interval, *possible)
     low, high = interval or (None, None)

@@ -9,7 +9,7 @@ Shape suffixes: S seeds, M problems.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from grpoctl.analysis.collect import RunRecord, number
@@ -139,7 +139,7 @@ def _answered(step: int, rows: Any) -> Answered:
         if known.all()
         else None,
         draws=int(rows["draw"].max()) + 1,
-        clusters=tuple(map(str, first["cluster"])) if "cluster" in rows.columns else None,
+        clusters=tuple(map(str, first["cluster"])) if "cluster" in first and first["cluster"].notna().all() else None,
     )
 
 
@@ -160,23 +160,15 @@ def outcomes(
         names.add(there[0])
         clusters.add(of_run.clusters)
         rows.append(there[1][column])
-    if len(names) != 1 or len(rows) != len(values) or len(clusters) != 1:
+    if len(names) != 1 or len(rows) != len(values):
         return Outcomes(values=values)
-    return _by_cluster(Outcomes(values=values, problems=names.pop(), answers_SM=np.stack(rows)), clusters.pop())
+    return Outcomes(values=values, problems=names.pop(), answers_SM=np.stack(rows), clusters=_shared(clusters))
 
 
-def _by_cluster(of_problems: Outcomes, clusters: Sequence[str] | None) -> Outcomes:
-    """The outcomes with one column a cluster, whose mean is still that over problems; as they are without clusters."""
-    import numpy as np
-
-    answers_SM = of_problems.answers_SM
-    if clusters is None or answers_SM is None:
-        return of_problems
-    names, places_M = np.unique(clusters, return_inverse=True)
-    members = ["+".join(np.array(of_problems.problems)[places_M == at]) for at in range(len(names))]
-    sums_SC = np.stack([answers_SM[:, places_M == at].sum(1) for at in range(len(names))], axis=1)
-    scaled_SC = sums_SC * len(names) / len(clusters)
-    return replace(of_problems, problems=tuple(members), answers_SM=scaled_SC, clustered=True)
+def _shared(clusters: set[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+    """The clusters of the runs of a side; those of older runs do not say theirs, and are asked the same problems."""
+    known = clusters - {None}
+    return known.pop() if known else None
 
 
 def passes(answers: Sequence[Answers], k: int) -> Outcomes | None:
@@ -193,6 +185,6 @@ def passes(answers: Sequence[Answers], k: int) -> Outcomes | None:
         clusters.add(last.clusters)
         rows.append(chances)
         values[of_run.run.seed] = float(chances.mean())
-    if len(names) != 1 or len(clusters) != 1:
+    if len(names) != 1:
         return None
-    return _by_cluster(Outcomes(values=values, problems=names.pop(), answers_SM=np.stack(rows)), clusters.pop())
+    return Outcomes(values=values, problems=names.pop(), answers_SM=np.stack(rows), clusters=_shared(clusters))

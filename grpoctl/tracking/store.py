@@ -178,8 +178,9 @@ def _follow_home(home: Home) -> None:
     now = home.mlflow_artifacts.as_uri()
     try:
         with closing(sqlite3.connect(home.mlflow_store)) as store, store:
-            told = [row[0] or "" for row in store.execute("SELECT DISTINCT artifact_location FROM experiments")]
-            for before in sorted({_base_of(address, home.mlflow_artifacts.name) for address in told} - {"", now}):
+            told = store.execute("SELECT artifact_location FROM experiments WHERE experiment_id = 0").fetchone()
+            before = _base_of((told or [""])[0] or "", home.mlflow_artifacts.name)  # of MLflow's own experiment
+            if before and before != now:
                 for table, column in _ADDRESSES:
                     if column in {row[1] for row in store.execute(f"PRAGMA table_info({table})")}:
                         change = f"UPDATE {table} SET {column} = ? || substr({column}, ?)"

@@ -144,8 +144,11 @@ def _selected(seen: Sequence[Evaluation], evidence: dict[str, float | str]) -> s
 
 
 def larger(settings: Settings, more: float) -> tuple[str, ...]:
-    """The override that gives an evaluation `more` times today's completions, where those are known and can be had."""
-    if settings.eval_completions is None or more > REACHABLE:
+    """The override that gives an evaluation `more` times today's completions, where those are known and can be had.
+
+    None where prompts come in clusters: more prompts of the same clusters tell nothing new.
+    """
+    if settings.eval_completions is None or more > REACHABLE or settings.eval_clusters:
         return ()
     return (f"task.eval_prompts={math.ceil(more * settings.eval_completions)}", "evaluation.num_generations_eval=1")
 
@@ -155,6 +158,9 @@ def advice(settings: Settings, more: float) -> str:
     if not math.isfinite(more):
         return "there is no difference to confirm"
     count = settings.eval_completions
+    if settings.eval_clusters and settings.eval_prompts:
+        clusters = _round(more * settings.eval_prompts)
+        return f"to tell a change of this size from noise takes about {clusters} clusters of prompts an evaluation"
     needed = f"about {_round(more * count)} completions" if count else f"about {_round(more)} times as many completions"
     return f"to tell a change of this size from noise takes {needed} an evaluation"
 
@@ -356,10 +362,13 @@ def _finding(case: Case, name: str, gain: Gain) -> Finding:
         evidence |= {"low": low, "high": high, "se": se}
     worse = gain.interval is not None and gain.interval[1] < 0
     verdict = "loses held-out reward" if worse else "has no significant gain"
-    kind = f"95 % interval over prompts, {'paired' if gain.paired else 'the two evaluations as if independent'}"
+    clustered = case.settings.eval_clusters
+    over = f"{case.settings.eval_prompts} clusters of prompts" if clustered else "prompts"
+    kind = f"95 % interval over {over}, {'paired' if gain.paired else 'the two evaluations as if independent'}"
     if gain.interval is None:
         unknown = "nothing tells how much noise is in that"
-        verdict, kind = "ends as it began", "no prompt's reward changed" if gain.paired else unknown
+        same = f"no {'cluster' if clustered else 'prompt'}'s reward changed"
+        verdict, kind = "ends as it began", same if gain.paired else unknown
     return Finding(
         id="no-gain",
         severity="warning",

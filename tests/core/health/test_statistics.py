@@ -10,6 +10,7 @@ from core.health.finding import Row
 from core.health.statistics import (
     chance_above,
     chance_beyond,
+    cluster_df,
     clustered_se,
     mean,
     mean_interval,
@@ -80,6 +81,7 @@ def test_the_error_of_a_mean_over_clusters() -> None:
     # Clusters of 3 and 1: sums of deviations -1.5 and 1.5, sqrt(2 * 4.5) / 4.
     assert clustered_se(values, ["a", "a", "a", "b"]) == pytest.approx(0.75)
     assert clustered_se(values, ["a"] * 4) is None
+    assert [cluster_df([2, 2]), cluster_df([1] * 5), cluster_df([1, 3])] == [1, 4, pytest.approx(0.6)]
 
 
 def test_mean_interval() -> None:

@@ -15,7 +15,7 @@ from core.config import GrpoStage
 from core.errors import ModelError, TaskError
 from core.randomness import DROPOUT
 from core.training.requests import Learn, Score, StepDone
-from core.training.trainer import Trainer
+from core.training.trainer import Trainer, drive
 from tests.fakes import PricedTask, Recorder, TabularPolicy, asked, grpo_stage, ran, trainer_of
 
 BEST_IS_2 = PricedTask(lambda prompt, output: 1.0 if output == "2" else 0.0)
@@ -77,6 +77,16 @@ def test_a_run_that_rewards_nothing_ends_after_ten_steps() -> None:
     stage = grpo_stage(max_steps=30, num_generations=4, prompts_per_step=2)
     recorder = ran(trainer_of(TabularPolicy(), PricedTask(price), stage, evaluation={"eval_steps": 99}))
     assert recorder.column("reward/missing").count(1.0) > 20
+
+
+def test_a_run_that_rewarded_nothing_goes_on_where_that_is_mended() -> None:
+    trainer = trainer_of(TabularPolicy(), PricedTask(lambda prompt, output: nan), grpo_stage(max_steps=12))
+    recorder = Recorder()
+    with pytest.raises(TaskError):
+        drive(trainer.steps(), recorder)
+    mended = trainer_of(TabularPolicy(), BEST_IS_2, grpo_stage(max_steps=12))
+    mended.restore(trainer.snapshot(), recorder.rows)
+    assert drive(mended.steps(), Recorder()).status == "COMPLETED"
 
 
 def test_a_policy_that_gives_no_entropies_though_it_has_them_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

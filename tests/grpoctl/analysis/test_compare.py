@@ -496,6 +496,14 @@ def test_a_run_that_was_pruned_half_way_decides_where_all_are_read(build: Any) -
     assert "at the end (A 48, B 24 to 48)" in comparison.verdict
 
 
+def test_a_run_that_a_guard_ended_does_not_set_where_all_are_read(build: Any) -> None:
+    whole = [0.4, 0.45, 0.5, 0.7, 0.9]
+    a = [drawing(build, seed, 12, [0.4, 0.5, 0.6, 0.6, 0.6]) for seed in range(3)]
+    b = [drawing(build, seed, 12, whole, run_id=f"b{seed}", spec={K: 4}) for seed in range(2)]
+    b.append(drawing(build, 2, 12, whole[:3], run_id="b2", spec={K: 4}, status="COLLAPSED"))
+    assert [place.completions for place in compare(a, b).places] == [None]
+
+
 def test_one_side_is_not_compared_and_27_are_too_many(build: Any) -> None:
     with pytest.raises(UserError, match="got 1 side; 2 to 26"):
         compare([build(0.5)])

@@ -164,7 +164,7 @@ def test_the_artifacts_of_a_home_that_was_moved_or_copied_are_in_it(home: Home, 
 
 def test_a_place_for_artifacts_that_somebody_chose_stays(home: Home) -> None:
     client = open_client(home)
-    chosen = {"a": "s3://bucket/mlartifacts", "b": "file:///mnt/mlartifacts-of-mine"}
+    chosen = {"a": "s3://bucket/mlartifacts", "b": "file:///mnt/mlartifacts-of-mine", "c": "file:///data/mlartifacts/7"}
     for name, address in chosen.items():
         client.create_experiment(name, artifact_location=address)
     found = {one.name: one.artifact_location for one in open_client(home).search_experiments()}

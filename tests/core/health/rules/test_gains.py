@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -110,6 +111,17 @@ def test_yes_or_no_answers_have_the_error_of_their_count() -> None:
     assert "about 270,000 completions" in finding.advice
     assert finding.evidence["times_more_completions"] == pytest.approx(339, abs=1)
     assert finding.suggest[0] == f"task.eval_prompts={math.ceil(800 * finding.evidence['times_more_completions'])}"  # type: ignore[operator]
+
+
+def test_more_patches_of_the_same_pictures_are_no_advice() -> None:
+    rows = table(0.5, 0.5, 0.502)
+    rows[-1] = {**rows[-1], "eval/gain_se/grpo": 0.002}
+    of_pictures = case(rows, grpo="grpo")
+    settings = replace(of_pictures.settings, eval_prompts=4, eval_clusters=True)
+    (finding,) = no_gain(replace(of_pictures, settings=settings))
+    assert "95 % interval over 4 clusters of prompts, paired" in finding.summary
+    assert finding.suggest == ()
+    assert "takes about 31 clusters of prompts" in finding.advice  # (2.8 * 0.002 / 0.002)^2 * 4
 
 
 def test_a_gain_of_the_last_digits_asks_for_no_more_prompts() -> None:
