@@ -180,7 +180,7 @@ class _Console:
         logged = in_order(form, _with_updates_between(log, form, logged), log.parser.rounded)
         distinct, told_again = told_once(logged) if form == "dictionary" else (logged, [])
         notes += told_again
-        distinct = _with_ends(log, form, _with_evaluations(log, form, distinct))
+        distinct = _with_evaluations(log, form, distinct)
         distinct = oldest_first(distinct)
         if not attempts:  # whose steps stood on lines of their own, or in a table
             distinct, attempts = _newest(distinct, source, total)
@@ -427,16 +427,6 @@ def _is_between_ends(log: _Log) -> bool:
 
 def _is_a_score(metric: str | None) -> bool:
     return metric is not None and metric.startswith(("rewards/", "eval/"))
-
-
-def _with_ends(log: _Log, form: Form, logged: list[Logged]) -> list[Logged]:
-    """A table's rows, the first step's and the last with what a sentence tells of the ends (`reward (0.1 -> 0.2)`)."""
-    if form != "table" or "reward/mean" in _metrics_of(log, logged) or not _is_between_ends(log):
-        return logged
-    begin, end = log.logged["stretches"]
-    untrained = logged[:1] if logged[0].step == 0 else []
-    first, *between, last = logged[len(untrained) :]
-    return [*untrained, with_more_of(first, begin), *between, with_more_of(last, end)]
 
 
 def _is_aside(said: Sequence[Logged], log: _Log) -> bool:

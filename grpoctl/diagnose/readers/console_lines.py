@@ -51,7 +51,7 @@ _PAIR = re.compile(  # not `score = 70 + 85`: that is a completion's own sum
     rf"['\"]?\**[ \t]{{0,40}}(?:[=:：]|->)\s{{0,40}}['\"`]?\**{_SIGN}(?P<value>{NUMBER})"
     r"(?![\w./]*[\w/]|:\d|\s?[+*×÷]\s?\d)"
 )
-_OF_CASES = re.compile(r"\s[^\W\d][^/|;,\n]{0,40}\s/\s[-+−]?\d")  # reward = +1 if solved / -1 if not / 0: a rule
+_OF_CASES = re.compile(r"\s[^\W\d][^/|;,:=\d\n]{0,40}\s/\s[-+−]\d")  # reward = +1 if solved / -1 if not: a rule
 _BARE = re.compile(
     rf"(?<![\w/.-])(?P<name>[A-Za-z{_EAST}][\w/@-]*(?: [A-Za-z][\w@-]*){{0,2}}?)(?:\s+(?:is|was|of|at|around|about))?"
     rf"\s+[~≈`]?(?P<value>{NUMBER})(?![\w./]*[\w/]|:\d)"
@@ -566,7 +566,7 @@ class LineParser:
         named: Cells = {}
         stretches: dict[str, list[float | None]] = {}
         for match in _PAIR.finditer(text) if _MAY_PAIR.search(text) else ():
-            if _OF_CASES.match(text, match.end()) is not None:
+            if match["value"][0] in "+-" and _OF_CASES.match(text, match.end()) is not None:
                 continue
             name, first = self._spelled(match["name"]), value_of(match["value"])
             values = [first, *values_behind(text, match.end())]

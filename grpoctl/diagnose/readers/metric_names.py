@@ -425,6 +425,7 @@ _REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>[/_]m
 _VALIDATION = re.compile(
     r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@\d+|val/test_score/(?P<old>.+)|eval[_/](?P<first>.+)_pass@?1"
 )
+_BESIDE_A_MEAN = re.compile(r"median|windowed|中位|中央値", re.IGNORECASE)
 _BEHIND = re.compile(  # rewards/train, rewards/test
     r"(?P<name>(?!(?:eval|val|valid|test|train|training)/).+?)"
     r"(?:(?P<trained>(?:/train(?:ing)?)+)|(?<!^rewards)(?<!^reward)/(?:eval|val|valid|test))"
@@ -619,7 +620,7 @@ def metrics_of(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     second_ones = {theirs for theirs in names if not _SECOND.keys().isdisjoint(_spellings(theirs))}
     exact = {ours for theirs in names if theirs not in second_ones and (ours := _exact(theirs)) is not None}
     pairs: dict[str, str] = {}  # ours -> theirs
-    for theirs in names:
+    for theirs in sorted(names, key=lambda name: _BESIDE_A_MEAN.search(name) is not None):
         ours = name_of(theirs)
         second = theirs in second_ones or _exact(theirs) is None
         if ours is not None and ours not in ("step", "update") and not (second and (ours in exact or ours in pairs)):

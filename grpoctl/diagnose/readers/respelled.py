@@ -45,10 +45,11 @@ _LOGURU = re.compile(
 )  # | module:function:12 - , where loguru was called
 _BOLD = re.compile(r"\*\*([^*:：]{1,60})([:：])\*\*\s{0,9}")  # **Mean reward:** 0.5
 _PLACE = re.compile(r"step|iter|epoch", re.IGNORECASE)
-_BEGINS_AT_A_STEP = re.compile(r"\W*(?:step|iter(?:ation)?|update)\s?\d{1,9}\b", re.IGNORECASE)
+_BEGINS_AT_A_STEP = re.compile(r"\W{0,20}(?:step|iter(?:ation)?|update)\s?\d{1,9}\s?[:(]", re.IGNORECASE)
 _QUOTED = re.compile(  # `train/loss` 0.02 of such a line
     rf"`([A-Za-z][\w/.@-]{{0,80}})`(?=\s[*~≈`]{{0,3}}(?:{NUMBER}))"
 )
+_LONGEST_MARKED = 1000  # characters of such a line
 _IN_BOLD = re.compile(rf"\*\*({NUMBER})\*\*")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,]|\.\d*,)")  # 1,048,576
 _OVERLINED = re.compile(r"\b([A-Za-z])[\u0300-\u0305]")  # R̄
@@ -125,7 +126,7 @@ def _told_by_mean(match: re.Match[str]) -> str:
 
 def _without_marks(text: str) -> str:
     """A line that begins with its step, without Markdown's marks around the names and values that stand in it."""
-    if _BEGINS_AT_A_STEP.match(text) is None:
+    if len(text) > _LONGEST_MARKED or _BEGINS_AT_A_STEP.match(text) is None:
         return text
     return _IN_BOLD.sub(r"\1", _QUOTED.sub(r"\1", text))
 

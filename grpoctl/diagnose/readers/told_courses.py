@@ -13,7 +13,7 @@ from dataclasses import replace
 from grpoctl.diagnose.readers.logged import Logged
 from grpoctl.diagnose.readers.metric_names import HELD_OUT, name_of
 from grpoctl.diagnose.readers.respelled import NUMBER, value_of
-from grpoctl.diagnose.readers.written_tables import Stretch, of_no_score, stretched
+from grpoctl.diagnose.readers.written_tables import Stretch, stretched
 
 _FIRST, _LAST = (rf"[~≈]?[*`]{{0,3}}(?P<{end}>{NUMBER})[*`]{{0,3}}" for end in ("first", "last"))
 _FROM_TO = re.compile(  # val reward from `0.73` at step 0 to `0.82` at step 50
@@ -22,8 +22,12 @@ _FROM_TO = re.compile(  # val reward from `0.73` at step 0 to `0.82` at step 50
 )
 _HAS_ARROW = re.compile(r"\d%?[*`]{0,3}\s*(?:->|→|=>|⇒)")
 ARROWS = re.compile(rf"[*`]{{0,3}}\s*(?:->|=>|→|⇒)\s*[~≈]?\s*[*`]{{0,3}}(?P<value>{NUMBER})")
-_MOVED = re.compile(  # grad_norm exploded 4.6 → 473; train reward (0.65 → 0.74)
-    rf"(?P<name>(?:[\w/.`*:-]+ ){{1,5}})\(?{_FIRST}(?={ARROWS.pattern}(?![\w/]))"
+_CHAIN = re.compile(rf"{ARROWS.pattern}(?![\w/])")
+_MOVED = re.compile(  # grad_norm exploded 4.6 → 473
+    rf"(?P<name>(?:[\w/.`*:-]+ ){{1,5}}){_FIRST}(?={_CHAIN.pattern})"
+)
+_IN_BRACKETS = re.compile(  # a line that is `train reward (0.65 → 0.74)` alone
+    rf"\W{{0,6}}(?P<name>(?:[\w/.-]+ ){{1,4}})\({_FIRST}(?={_CHAIN.pattern}\)\W{{0,3}}\Z)"
 )
 _ALONG = re.compile(  # behind a metric's name and before its values: reward by step (6 steps), reward_history
     r"[ _](?:(?:by|per|over|each|every|por|par|pro)[ _](?:the )?(?:train(?:ing|er) )?(?:steps?|epochs?|iterations?|"
@@ -55,8 +59,9 @@ _OF_STEPS = re.compile(r"\b(?:steps?|iterations?|updates?|checkpoints?|epochs?)\
 _REMARK_AT_END = re.compile(r"\s*\([^()]*\)\s*\Z")
 _WISHED = frozenset({  # words of what is no course
     "max", "min", "best", "budget", "expected", "threshold", "target", "weight", "weights", "limit", "per",
-    "difficulty",
+    "difficulty", "cap", "scale", "coefficient", "coef", "bonus", "penalty", "gate", "ratio", "floor",
 })  # fmt: skip
+_SOLVED = frozenset({"solved", "passed", "correct", "resolved", "won", "right", "passes", "successes", "successful"})
 _VALUE = re.compile(rf"\s*(?:{NUMBER})\s*")
 _FEWEST_VALUES, _LONGEST_NAME = 3, 120  # of a list that is a course; characters before it
 _LONGEST = 2000  # characters of a line
@@ -94,10 +99,14 @@ class Courses:
 
     def note_moves(self, number: int, text: str, told: Collection[str]) -> None:
         """Remembers `grad_norm exploded 4.6 → 473`: a stretch of the run, wherever in it the sentence is."""
-        for match in _MOVED.finditer(text) if len(text) < _LONGEST and _HAS_ARROW.search(text) else ():
-            name = self.known_in(re.sub(r"[`*:]", "", match["name"]).split())
-            if name is not None and name not in told:
-                self.note(number, name, [value_of(match["first"]), *values_behind(text, match.end())])
+        if len(text) >= _LONGEST or _HAS_ARROW.search(text) is None:
+            return
+        whole = _IN_BRACKETS.match(text)
+        for match in [whole] if whole is not None else _MOVED.finditer(text):
+            words = re.sub(r"[`*:]", "", match["name"]).split()
+            name = self.known_in(words)
+            if name is not None and name not in told and (whole is None or _WISHED.isdisjoint(map(str.lower, words))):
+                self.note(number, name, [value_of(match["first"]), *values_behind(text, match.end(), _CHAIN)])
 
     def note_list(self, number: int, text: str) -> bool:
         """Remembers a list of a metric's values along the run, or at their steps; whether the line has one."""
@@ -173,10 +182,11 @@ class Courses:
         last = words.replace("*", " ").replace("_", " ").split()[-4:]
         if not _WISHED.isdisjoint(map(str.lower, last)):
             return None
+        if counted and not _SOLVED.isdisjoint(map(str.lower, last)):
+            return "eval reward"
         names = (" ".join(last[at:]) for at in range(len(last)))
         known = next((name for name in names if self._is_known(name) and not is_part(name)), None)
-        counted = counted and not of_no_score(map(str.lower, last))
-        return known or ("eval reward" if counted or (last and last[-1].lower() in HELD_OUT) else None)
+        return known or ("eval reward" if last and last[-1].lower() in HELD_OUT else None)
 
     def _titled(self, title: str) -> str | None:
         """The metric that a title names, and no more than that."""
@@ -225,10 +235,10 @@ class Courses:
         return None if name is None else (name, [value_of(value) for value in values])
 
 
-def values_behind(text: str, end: int) -> list[float | None]:
+def values_behind(text: str, end: int, form: re.Pattern[str] = ARROWS) -> list[float | None]:
     """The values that follow each other by arrows from a place of the text on: `-> 0.2 -> 0.3`."""
     values: list[float | None] = []
-    while len(values) < _MOST_VALUES and (more := ARROWS.match(text, end)) is not None:
+    while len(values) < _MOST_VALUES and (more := form.match(text, end)) is not None:
         values.append(value_of(more["value"]))
         end = more.end()
     return values

@@ -76,7 +76,6 @@ _STAGES = _BEFORE | MODELS | {
 }  # fmt: skip
 UNTRAINED = frozenset({"base", "baseline", "sft", "untrained", "pretrained", "start"})
 BY_REWARDS = frozenset({"grpo", "rl", "ppo", "dapo", "gspo", "rloo", "rlvr", "rft", "dpo", "reinforce"})
-_MODEL = re.compile(r"[a-z][\w.]*(?:[-_ ][\w.]+){0,3}?[-_ ]\d+(?:\.\d+)?[bm](?:[-_][a-z]+){0,2}")
 _FEW_WORDS = 4  # of a stage's label
 _STAGE_WORDS = frozenset({
     "start", "starting", "early", "begin", "beginning", "initial", "initially", "first", "before", "mid", "middle",
@@ -105,6 +104,8 @@ _CHANGES_ELSEWHERE = (
 _NUMBERING = frozenset({*STEPS, "steps", "iterations", "step range", "range", "window", "ckpt", "checkpoint", "updates",
                         "update", "phase", "stage", "when", "interval", "epoch", "窗口", "步数", "step(s)", "#", "it",
                         "batch", "global step", "training step", "train step", "training steps"})  # fmt: skip
+STEPS_SAID = frozenset({"step", "steps", "iteration", "iterations", "update", "updates"})
+_BEHIND_NAME = re.compile(r"[(\[（]\s?(\w{4,12})\s?[)\]）]\s*\Z")
 _OF_TRAINING = re.compile(
     r"^\s*(?:grpo|ppo|rl|rlvr|dapo|train(?:er|ing)?|optimi[sz]er|policy|global)\s+(?=\w)", re.I
 )  # RL step
@@ -192,12 +193,12 @@ def spans_of(labels: Sequence[str]) -> list[tuple[int, int] | None]:
     if any(map(is_later, told)):
         first = next(at for at, span in enumerate(told) if is_later(span))
         told = _with_the_end(labels, told)
-        above = [_is_untrained(label) or (first == 1 and _is_a_model(label)) for label in labels[:first]]
+        above = [_is_untrained(label) for label in labels[:first]]
         began = [*above, *[False] * (len(told) - first)]
         return [(0, 0) if span is None and is_start else span for span, is_start in zip(told, began, strict=True)]
     if any(told) and not all(span is not None or is_stage(label) for span, label in zip(told, labels, strict=True)):
         return told  # names of runs, whose checkpoints the steps may be
-    begun = labels[:1] if len(labels) > 2 and (_is_untrained(labels[0]) or _is_a_model(labels[0])) else []
+    begun = labels[:1] if len(labels) > 2 and _is_untrained(labels[0]) else []
     remarked = [STEP_INSIDE.search(label.lower()) for label in labels[len(begun) :]]
     steps = [_count(match[1], match[2]) for match in remarked if match is not None]
     known = [0 for _ in begun] + [step for step in steps if step is not None]
@@ -241,12 +242,6 @@ def _is_untrained(label: str) -> bool:
     words = re.findall(r"[^\W\d_]+", plain_text(label[:LONGEST]))
     named = bool(words) and (words[0] in UNTRAINED or words[-1] == "base")
     return named and BY_REWARDS.isdisjoint(words)
-
-
-def _is_a_model(label: str) -> bool:
-    """Whether a label is a model's name with its size, which says no more: `Qwen3-4B`, `Qwen2.5-0.5B-Instruct`."""
-    words = plain_text(label[:LONGEST])
-    return _MODEL.fullmatch(words) is not None and BY_REWARDS.isdisjoint(re.findall(r"[^\W\d_]+", words))
 
 
 def in_full(over: str, labels: Sequence[str]) -> Sequence[str]:
@@ -336,8 +331,14 @@ def scaled_values(scale: float, text: str) -> list[float | None]:
     return [value if value is None else value * scale for value in cell_values(text)]
 
 
+def steps_in_remark(name: str) -> list[str]:
+    """`step` of `Window (step)`: what the remark behind a name says that is counted; [] of another remark."""
+    match = _BEHIND_NAME.search(name[:LONGEST])
+    return [match[1]] if match is not None and match[1].lower() in STEPS_SAID else []
+
+
 def numbers_rows(name: str) -> bool:
-    words = (name, _REMARK.sub(" ", name), _OF_RANGES.sub("", name), _OF_TRAINING.sub("", name))
+    words = (name, _OF_RANGES.sub("", name), _OF_TRAINING.sub("", name), *steps_in_remark(name))
     plain = [word.strip().lower().replace("_", " ") for word in words]
     return any(
         word in _NUMBERING or word.replace(" ", "_") in _NUMBERING or name_of(written.strip()) == "step"

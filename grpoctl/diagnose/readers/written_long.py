@@ -21,13 +21,13 @@ from grpoctl.diagnose.readers.written_cells import (
     is_empty,
     name_in,
     numbers_rows,
-    plain_text,
+    steps_in_remark,
     steps_of_label,
 )
 
 _METRIC = METRICS.union(ONE_VALUE[0]) - {"name", "key"}  # above names of metrics
 _COUNTED = frozenset({  # above steps, and no parts of a task
-    *STEPS, "epoch", "checkpoint", "ckpt", "updates", "window", "步数", "窗口",
+    *STEPS, "epoch", "checkpoint", "ckpt", "updates", "步数",
 })  # fmt: skip
 _NO_RUN = re.compile(  # what else than runs stands beside steps
     r"%|/s\b|\b(?:ms|sec(?:onds)?|gb|mb|mem(?:ory)?|time|eta|tok(?:en)?s?|speed|throughput|cost|points?|counts?|num|prompts?|"
@@ -95,7 +95,8 @@ def with_title(
     """The rows of a table of steps and runs with the metric that its title names in each; None for any other table."""
     header, *body = rows
     names = [name_in(cell) for cell in header]
-    if not body or plain_text(header[0]) not in _COUNTED or len(title) > LONGEST:
+    counted = names[0].lower() in _COUNTED or bool(steps_in_remark(header[0]))
+    if not body or not counted or len(title) > LONGEST:
         return None
     if any(is_known(name) or _NO_RUN.search(name) for name in names[1:]):
         return None

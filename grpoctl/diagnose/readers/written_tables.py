@@ -75,7 +75,14 @@ _MOST_IN_A_CELL = 8  # values, of a run each
 _EVEN = 0.05  # of what lies between two values of a schedule
 _FEWEST_STEPS = 3  # rows that show a course
 _SHARE = re.compile(r"\d\s*\**\s*%")
-_ACCURACY = re.compile(r"\b(?:acc(?:uracy)?|exact match)\b|\b(?:pass|avg|mean|maj|acc)@\d", re.IGNORECASE)  # 1 at most
+_OF_REWARD = re.compile(r"reward|penalty|bonus", re.IGNORECASE)
+_A_STEP = re.compile(r"step|iter|ckpt|checkpoint|update", re.IGNORECASE)
+_ACCURACY = re.compile(  # which is 1 at most
+    r"\A(?!.*\b(?:rewards?|loss|gain|delta|change|points?)\b).*(?:\b(?:acc(?:uracy)?|exact match)\b|"
+    r"\b(?:pass|avg|mean|maj|acc)@\d)",
+    re.IGNORECASE,
+)
+_IN_PERCENT = 2.0  # above which most accuracies are, where they are percentages
 _NO_SCORE_BEGINS = (
     "util", "refus", "duplic", "trunc", "clip", "repet", "invalid", "fail", "error", "hack", "cach", "elaps", "through",
     "pad", "think", "mem", "speed", "malform", "degener", "copie",
@@ -85,7 +92,8 @@ _NO_SCORES = frozenset({  # words of shares that are no scores, or of which less
     "gap", "util", "gpu", "mem", "memory", "time", "progress", "lr", "error", "errors", "wrong", "fail", "failed",
     "failure", "drop", "loss", "invalid", "malformed", "timeout", "hack", "hacked", "hacking", "entropy", "kl", "grad",
     "repetition", "overlong", "cap", "change", "gain", "improvement", "vs", "delta", "of", "refusal", "epoch", "done",
-    "complete", "cpu", "ram", "vram", "disk", "sm", "mfu", "hit", "policy", "len", "length", "answered", "tokens",
+    "complete", "cost", "budget", "data", "params", "parameters", "trained", "used", "seen", "words", "left",
+    "sparsity", "cpu", "ram", "vram", "disk", "sm", "mfu", "hit", "policy", "len", "length", "answered", "tokens",
 })  # fmt: skip
 _SETTINGS = frozenset({
     "parameter", "parameters", "param", "hyperparameter", "hyperparameters", "hyperparam", "setting", "settings",
@@ -102,7 +110,7 @@ _RUN_NAME = re.compile(
     r"(?i:run|exp|experiment|arm|trial|variant|config|model)(?:[-_]?(?:\d{1,3}|[A-Z])|[-_][a-z]{1,3})"
 )
 _CLIP_RATIO = re.compile(r"clip(?:ped)?[ _]ratio", re.IGNORECASE)  # verl's of responses, or PPO's of tokens
-_MOST_CLIPPED = 0.05  # of the tokens, by PPO
+_MOST_CLIPPED = 0.25  # of the tokens, by PPO
 _SHARES = (
     "groups/dead", "completions/truncated", "completions/valid", "completions/distinct", "policy/clip_share",
 )  # fmt: skip
@@ -167,7 +175,7 @@ class WrittenTable:
             has_ends = has_ends or bool(gone)
             table = replace(self, lines=[line for place, line in enumerate(self.lines) if place - 1 not in gone])
         header = [without_total(name_in(cell), [row[place] for row in body]) for place, cell in enumerate(first)]
-        header = _with_truncation(header, body)
+        header = _with_truncation(header, body, is_known)
         named, header = [*header, *(row[0] for row in body)], _with_evaluations(header, body, is_known)
         if header == named[: len(header)]:
             header, body = _with_scores_of_models(header, body, is_known), _with_scores_by_step(header, body, is_known)
@@ -302,15 +310,17 @@ def _of_metrics(tables: Mapping[str, Wide], is_known: Callable[[str], bool], ask
     return replace(course, runs=Runs(found=runs)) if course.rows and len(runs) > 1 else course
 
 
-def _with_truncation(header: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+def _with_truncation(
+    header: Sequence[str], body: Sequence[Sequence[str]], is_known: Callable[[str], bool]
+) -> list[str]:
     """The names, with a `clip_ratio` beside a length that is too large for PPO's as the share that was cut off."""
     names = list(header)
     if "completions/length" not in map(name_of, names):
         return names
     for place, name in enumerate(header):
-        of_clip = _CLIP_RATIO.fullmatch(name.strip()) is not None
+        of_clip = _CLIP_RATIO.fullmatch(name.strip()) is not None and not is_known(name)
         values = [value for row in body if of_clip for value in cell_values(row[place]) if value is not None]
-        if values and _MOST_CLIPPED < max(values) <= 1:
+        if values and _MOST_CLIPPED < max(values) <= 1 and min(values) < max(values):
             names[place] = "response clip ratio"
     return names
 
@@ -347,7 +357,7 @@ def _with_scores_of_models(
     training by rewards and of one after it, in a table of nothing else.
     """
     names = list(header)
-    rows = [row for row in body if not is_change(row[0])]
+    rows = [row for row in body if not is_change(row[0][:LONGEST])]
     if any(map(is_known, names)) or not are_before_and_after([row[0] for row in rows]):
         return names
     for place, name in enumerate(header[1:], 1):
@@ -364,7 +374,9 @@ def _with_scores_by_step(
     """
     rows = [list(row) for row in body]
     steps = spans_of(header[1:])
-    if len(steps) < _FEWEST_STEPS or None in steps or not are_rising(steps):
+    said = [label for label, span in zip(header[1:], steps, strict=True) if is_later(span)]
+    by_step = numbers_rows(header[0]) or all(_A_STEP.search(label[:LONGEST]) for label in said)
+    if len(steps) < _FEWEST_STEPS or None in steps or not are_rising(steps) or not by_step:
         return rows
     if any(map(is_known, header)) or any(is_known(name_in(row[0])) for row in rows):
         return rows
@@ -377,7 +389,8 @@ def _with_scores_by_step(
 def _are_scores(name: str, cells: Sequence[str]) -> bool:
     """Whether all cells are percentages, by a name that is of no share that is no score."""
     words = frozenset(re.findall(r"[a-z]+", name.lower()))
-    told = all(_SHARE.search(cell) and number_in(plain_text(cell)) is not None for cell in cells)
+    short = len(name) <= LONGEST and all(len(cell) <= LONGEST for cell in cells)
+    told = short and all(_SHARE.search(cell) and number_in(plain_text(cell)) is not None for cell in cells)
     return told and bool(name.strip()) and not of_no_score(words) and not is_change(name)
 
 
@@ -471,9 +484,9 @@ def _are_checkpoints(over: str, first: str, names: Sequence[str]) -> bool:
     """Whether a table tells scores alone, of checkpoints that stand below the model that training began with."""
     metrics = [name_of(name) or part_by_words(name) or "" for name in names]
     scored = all(metric == "step" or metric.startswith(("rewards/", "eval/")) for metric in metrics)
-    return (
-        scored and plain_text(over) in _CHECKPOINTS and not first.strip().isdigit() and steps_of_label(first) == (0, 0)
-    )
+    if not scored or any(_OF_REWARD.search(name) for name in names):  # parts of a reward are no scores
+        return False
+    return not first.strip().isdigit() and steps_of_label(first) == (0, 0) and plain_text(over) in _CHECKPOINTS
 
 
 def _without_one_step(names: Sequence[str]) -> list[str]:
@@ -733,7 +746,10 @@ def _with_shares(rows: Sequence[WrittenRow]) -> list[WrittenRow]:
     percent: set[str] = set()
     for name in {name for row in rows for name in row.cells}:
         values = [value for row in rows if (value := row.cells.get(name)) is not None and math.isfinite(value)]
-        is_share = name_of(name) in _SHARES or "%" in name or _ACCURACY.search(name) is not None
+        in_percent = 2 * sum(value > _IN_PERCENT for value in values) > len(values)
+        is_share = (
+            name_of(name) in _SHARES or "%" in name or (in_percent and _ACCURACY.match(name[:LONGEST]) is not None)
+        )
         if values and is_share and 1 < max(values) <= 100 and min(values) >= 0:
             percent.add(name)
     return [

@@ -90,12 +90,16 @@ COURSES = {
         [{"step": 1, "reward/mean": 0.25, VAL: 0.5}, {"step": 2, "reward/mean": 0.75, VAL: 0.4}],
     ),
     "problems that were solved of so many": (
-        "- TB2.1 churn: step 0 40/80; step 3 48/80 (+11/-3); step 6 20/80 (+2/-30)\n",
+        "- Tasks solved: step 0 40/80; step 3 48/80 (+11/-3); step 6 20/80 (+2/-30)\n",
         [{"step": 0, VAL: 0.5}, {"step": 3, VAL: 0.6}, {"step": 6, VAL: 0.25}],
     ),
-    "the ends of a reward beside a table of evaluations": (
+    "a chain that ends in words": (
+        "The train reward 0.1 -> 0.2 -> 2nd run\n",
+        [{"step": 1, "reward/mean": 0.1}, {"step": 2, "reward/mean": 0.2}],
+    ),
+    "a table of evaluations beside the ends of a reward": (
         "| step | eval reward |\n|---|---|\n| 0 | 0.5 |\n| 20 | 0.4 |\n| 40 | 0.3 |\n\nshaped reward (0.1 -> 0.2)\n",
-        [{"step": 0, VAL: 0.5}, {"step": 20, VAL: 0.4, "reward/mean": 0.1}, {"step": 40, VAL: 0.3, "reward/mean": 0.2}],
+        [{"step": 0, VAL: 0.5}, {"step": 20, VAL: 0.4}, {"step": 40, VAL: 0.3}],
     ),
     "the ends of what a table tells step by step": (
         "| step | reward | eval reward |\n|---|---|---|\n| 1 | 0.5 | 0.1 |\n| 2 | 0.4 | 0.1 |\n| 3 | 0.3 | 0.1 |\n\n"
@@ -128,7 +132,10 @@ def test_a_course(name: str, tmp_path: Path) -> None:
         "## Reward per step\n\nsections 1: 0.5, 2: 0.7\n",
         "val split: step 1 of 3\n",
         "- failures: step 0 40/80; step 3 48/80\n",
-        "- churn: step 0 40/80; step 3 12/90\n",
+        "- Timeouts: step 0 4/89; step 3 48/89; step 6 80/89\n",
+        "- Saved: step 100 100/500, step 200 200/500, step 300 300/500\n",
+        "entropy coefficient (0.01 → 0.001), the KL penalty (0.1 → 0.01) and the response length (1024 → 4096)\n",
+        "reward threshold (0.5 → 0.9)\n",
         "- budget: step 0 40/80; step 3 48/80\n",
         "The range is from 0 at step 0 to 1 at step 5 for everybody.\n",
     ],

@@ -196,7 +196,7 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         ],
     ),
     "a clip ratio that may be PPO's": (
-        "| step | reward | resp_len | clip_ratio |\n|-|-|-|-|\n| 5 | 0.4 | 630 | 0.001 |\n| 30 | 0.3 | 970 | 0.05 |\n",
+        "| step | reward | resp_len | clip_ratio |\n|-|-|-|-|\n| 5 | 0.4 | 630 | 0.001 |\n| 30 | 0.3 | 970 | 0.2 |\n",
         [
             {"step": 5, "reward/mean": 0.4, "completions/length": 630},
             {"step": 30, "reward/mean": 0.3, "completions/length": 970},
@@ -206,17 +206,43 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
         "| step | reward | clip_ratio |\n|--|--|--|\n| 5 | 0.4 | 4% |\n| 30 | 0.3 | 31% |\n",
         [{"step": 5, "reward/mean": 0.4}, {"step": 30, "reward/mean": 0.3}],
     ),
-    "a model above its checkpoints, scores in percent": (
-        "| | AIME24 (avg@16) |\n|-|-|\n| Qwen3-4B | 68.0 |\n| Step 15 | 70.0 |\n| Step 30 | 41.0 |\n",
+    "a base above its checkpoints, scores in percent": (
+        "| | AIME24 (avg@16) |\n|-|-|\n| Qwen3-4B-Base | 68.0 |\n| Step 15 | 70.0 |\n| Step 30 | 41.0 |\n",
         [
             {"step": 0, "eval/slices/aime24": 0.68, "eval/reward": 0.68},
             {"step": 15, "eval/slices/aime24": 0.7, "eval/reward": 0.7},
             {"step": 30, "eval/slices/aime24": 0.41, "eval/reward": 0.41},
         ],
     ),
-    "epochs with their steps below a model": (
-        "| | eval reward |\n|-|-|\n| Qwen3-4B | 0.5 |\n| Epoch 1 (Step 33) | 0.6 |\n| Epoch 2 (Step 66) | 0.4 |\n",
+    "epochs with their steps below a base": (
+        "| | eval reward |\n|-|-|\n| Qwen3-4B-Base | 0.5 |\n| Epoch 1 (Step 33) | 0.6 |\n| Epoch 2 (Step 66) | 0.4 |\n",
         [{"step": 0, "eval/reward": 0.5}, {"step": 33, "eval/reward": 0.6}, {"step": 66, "eval/reward": 0.4}],
+    ),
+    "a stronger model above the checkpoints": (
+        "| Model | eval reward |\n|-|-|\n| Qwen2.5-72B-Instruct | 0.9 |\n| step 100 | 0.5 |\n| step 200 | 0.6 |\n",
+        [{"step": 100, "eval/reward": 0.5}, {"step": 200, "eval/reward": 0.6}],
+    ),
+    "a reward of two": (
+        "| Step | Accuracy reward |\n|-|-|\n| 10 | 0.4 |\n| 50 | 1.2 |\n| 100 | 1.7 |\n",
+        [{"step": at, "rewards/accuracy": value} for at, value in ((10, 0.4), (50, 1.2), (100, 1.7))],
+    ),
+    "an accuracy that was measured wrong once": (
+        "| Step | acc |\n|-|-|\n| 10 | 0.1 |\n| 50 | 0.2 |\n| 100 | 1.2 |\n",
+        [{"step": at, "rewards/accuracy": value} for at, value in ((10, 0.1), (50, 0.2), (100, 1.2))],
+    ),
+    "a mean behind a median": (
+        "| step | reward | length median | length mean |\n|-|-|-|-|\n| 1 | 0.1 | 90 | 100 |\n| 2 | 0.2 | 90 | 110 |\n",
+        [
+            {"step": 1, "reward/mean": 0.1, "completions/length": 100},
+            {"step": 2, "reward/mean": 0.2, "completions/length": 110},
+        ],
+    ),
+    "parts of a reward by checkpoints": (
+        "| checkpoint | format reward | length penalty |\n|-|-|-|\n| start | 0.1 | -0.5 |\n| 100 | 0.2 | -0.3 |\n",
+        [
+            {"step": 1, "rewards/format": 0.1, "rewards/length_penalty": -0.5},
+            {"step": 100, "rewards/format": 0.2, "rewards/length_penalty": -0.3},
+        ],
     ),
     "a score of its author's by checkpoints": (
         "| checkpoint | sum_F1 |\n|-|-|\n| base（dev01） | 0.25 |\n| global_step_160 | 0.85 |\n"
@@ -894,6 +920,22 @@ def test_a_table(name: str, tmp_path: Path) -> None:
     text, expected = TABLES[name]
     rows = rows_of(text, tmp_path)
     assert rows == [pytest.approx(row) for row in expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| Task | 4k | 8k | 16k |\n|-|-|-|-|\n| NIAH | 99% | 70% | 40% |\n",
+        "| Country | 2010 | 2015 | 2020 |\n|-|-|-|-|\n| France | 40% | 50% | 60% |\n",
+        "| Metric | Step 0 | Step 100 | Step 200 |\n|-|-|-|-|\n| Budget used | 0% | 50% | 100% |\n",
+        "| Stage | Budget | Data |\n|-|-|-|\n| SFT | 10% | 60% |\n| GRPO | 90% | 40% |\n",
+    ],
+)
+def test_percentages_that_are_no_scores(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "report.md"
+    file.write_text(text)
+    with pytest.raises(GrpoError):
+        open_source(Source(name=str(file), path=file))
 
 
 def test_scores_that_only_their_author_knows_are_noted(tmp_path: Path) -> None:
