@@ -425,6 +425,7 @@ _REWARD = re.compile(r"(?P<eval>eval_|eval/)?rewards/(?P<name>.+?)(?P<what>[/_]m
 _VALIDATION = re.compile(
     r"val-core/(?P<set>.+)/(?:acc|reward|score)/mean@\d+|val/test_score/(?P<old>.+)|eval[_/](?P<first>.+)_pass@?1"
 )
+_LONGEST = 1000  # characters of a name
 _BESIDE_A_MEAN = re.compile(r"median|windowed|中位|中央値", re.IGNORECASE)
 _BEHIND = re.compile(  # rewards/train, rewards/test
     r"(?P<name>(?!(?:eval|val|valid|test|train|training)/).+?)"
@@ -491,8 +492,8 @@ def name_of(theirs: str) -> str | None:
 
     Names with spaces or capitals (`Training Loss`, `completions / mean_length`), or with `train/` before them, too.
     """
-    if "`" in theirs:  # Markdown's marks
-        return name_of(theirs.replace("`", ""))
+    if len(theirs) > _LONGEST or "`" in theirs:  # no name, or Markdown's marks around one
+        return None if len(theirs) > _LONGEST else name_of(theirs.replace("`", ""))
     behind, exact = _BEHIND.fullmatch(theirs), _exact(theirs)
     if behind is not None and behind["trained"] and (exact is None or exact.startswith("rewards/")):
         return name_of(behind["name"])  # no function is called `train`

@@ -282,7 +282,7 @@ def is_stage(text: str) -> bool:
 
 def is_change(text: str) -> bool:
     """Whether a label is of the difference between the others, or of words about them."""
-    plain = plain_text(text)
+    plain = plain_text(text[:LONGEST])
     return plain in _CHANGES or any(word in plain for word in _CHANGES_ELSEWHERE)
 
 

@@ -1224,6 +1224,10 @@ def test_two_tables_of_the_same_runs_are_joined_by_name(tmp_path: Path) -> None:
         "\t".join(["step", *(f"reward {i}" for i in range(10**5))]) + "\n" + "\t".join(["1"] * (10**5 + 1)) + "\n",
         "a" * 10**6 + " from 0.1 to 0.4\n",
         "| step | reward |\n|--|--|\n| 1 | " + "(" * 10**6 + " |\n",
+        "Step 1: ` **" + "1" * 10**5,
+        "## reward\n\n| step" + " " * 10**5 + "x | A |\n|-|-|\n| 1 | 2 |\n",
+        "| Model | acc |\n|-|-|\n| base" + " " * 10**5 + "x | 10% |\n| grpo | 20% |\n",
+        "| a | Strict |\n|-|-|\n| base | 1" + " " * 10**5 + "x |\n| grpo | 20% |\n",
     ],
 )
 def test_endless_cells_lines_and_columns_take_no_time(text: str, tmp_path: Path) -> None:
