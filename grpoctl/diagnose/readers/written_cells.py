@@ -45,6 +45,7 @@ _OF_PLACES = frozenset({"step", "steps", "epoch", "epochs", "iter", "at", "run",
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺\u2212\u2013\u2014\u2011\uff5e\u301c", "0123456789-+------")
 _BRACKETS = str.maketrans("（）", "()")
 LONGEST = 200  # characters of a cell that says something
+_LONGEST_TEXT = 1000  # characters of what is looked at without its marks
 _NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, "∞": math.inf}
 _STEP_WORDS = r"(?:global[ _]?)?(?:steps?|iter(?:ation)?s?|updates?|it|ckpt|checkpoint|batch(?:es)?|s|@)"
 _COUNT = r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?)\s*(k?)"
@@ -123,8 +124,8 @@ def cell_values(text: str) -> list[float | None]:
 
 
 def plain_text(text: str) -> str:
-    """The text without marks and remarks, in small letters."""
-    return " ".join(_REMARK.sub(" ", _MARKS.sub("", text)).lower().split())
+    """The text without marks and remarks, in small letters; of an endless one its beginning."""
+    return " ".join(_REMARK.sub(" ", _MARKS.sub("", text[:_LONGEST_TEXT])).lower().split())
 
 
 def number_in(word: str) -> float | None:
