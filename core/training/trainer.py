@@ -163,7 +163,8 @@ class Trainer:
 
     def _check_rewarded(self) -> None:
         """Raises TaskError where no completion of the last steps had a reward: no step can have taught anything."""
-        rows = self.table[self._restored :][-EMPTY_IN_A_ROW:]  # what a resume may have mended is tried first
+        begin = max(self._restored, len(self.table) - EMPTY_IN_A_ROW)  # what a resume may have mended is tried first
+        rows = self.table[begin:]
         if len(rows) == EMPTY_IN_A_ROW and all(row.get("reward/missing") == 1 for row in rows):
             raise TaskError(
                 f"no completion had a reward, {EMPTY_IN_A_ROW} steps in a row: the task or its reward functions gave a "

@@ -281,10 +281,8 @@ def noise(a: Outcomes, b: Outcomes) -> Noise | None:
     tables = [a.answers_SM[:, known_M], b.answers_SM[:, known_M]]
     problem_df = m - 1.0
     if named is not None:
-        tables, problem_df = (
-            [_by_cluster(table_SM, named) for table_SM in tables],
-            cluster_df([*Counter(named).values()]),
-        )
+        tables = [_by_cluster(table_SM, named) for table_SM in tables]
+        problem_df = cluster_df([*Counter(named).values()])
     by_problem = float((tables[1].mean(0) - tables[0].mean(0)).var(ddof=1)) / m
     method: Literal["paired", "welch"] = "paired" if a.seeds == b.seeds and a.n >= PAIRED_FROM else "welch"
     if method == "paired":

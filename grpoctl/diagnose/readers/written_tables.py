@@ -391,7 +391,7 @@ def _are_scores(name: str, cells: Sequence[str]) -> bool:
     words = frozenset(re.findall(r"[a-z]+", name.lower()))
     short = len(name) <= LONGEST and all(len(cell) <= LONGEST for cell in cells)
     told = short and all(_SHARE.search(cell) and number_in(plain_text(cell)) is not None for cell in cells)
-    return told and bool(name.strip()) and not of_no_score(words) and not is_change(name)
+    return told and bool(name.strip()) and not _of_no_score(words) and not is_change(name)
 
 
 def _states_settings(header: Sequence[str], names: Sequence[str]) -> bool:
@@ -402,7 +402,7 @@ def _states_settings(header: Sequence[str], names: Sequence[str]) -> bool:
     return stated and not any(metric.startswith(_TOLD_LATER) for metric in metrics)
 
 
-def of_no_score(words: Iterable[str]) -> bool:
+def _of_no_score(words: Iterable[str]) -> bool:
     """Whether words name a share that is no score: of machines, lengths, failures."""
     return any(word in _NO_SCORES or word.startswith(_NO_SCORE_BEGINS) for word in words)
 
