@@ -28,7 +28,8 @@ from grpoctl.executors.terminal import wait_until_held
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
-from grpoctl.sweeps.candidates import Candidates, identity, points, size
+from grpoctl.sweeps.adaptive import pool_of
+from grpoctl.sweeps.candidates import Candidates, identity, name_of, points, size
 from grpoctl.sweeps.loading import read_sweep
 from grpoctl.sweeps.preview import cost_of, notes
 from grpoctl.sweeps.samplers import Suggester, startup, startup_of
@@ -186,6 +187,8 @@ def print_known_trials(request: SweepRequest) -> None:
 
 def known_trials(sweep: SweepSpec, total: int, slots: int) -> list[tuple[int, str | None, Mapping[str, Any]]]:
     """(number, name, params) of the trials that depend on no result, assuming that none fails."""
+    if sweep.allocation == "adaptive":  # it screens every candidate, in this order
+        return [(number, name_of(sweep, point), point) for number, point in enumerate(pool_of(sweep, total))]
     if sweep.ladder or sweep.candidates:
         names = [*sweep.candidates, *(rung.name for rung in sweep.ladder)]
         named = zip(names, points(sweep), strict=True)

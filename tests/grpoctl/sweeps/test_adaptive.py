@@ -318,6 +318,13 @@ def test_a_space_without_end_is_searched_among_points_that_are_always_the_same(h
     assert len(document(study)["trials"]) <= 8
 
 
+def test_the_trials_told_beforehand_are_those_it_tries(reference: Any) -> None:
+    from grpoctl.cli.sweep import known_trials
+
+    told_before = [(number, dict(params)) for number, _, params in known_trials(loaded(SWEEP), 8, 2)]
+    assert told_before == [(trial["number"], trial["params"]) for trial in reference[0]["trials"]]
+
+
 def test_the_book_is_read_again_as_it_was(home: Home) -> None:
     with pytest.raises(Killed):
         drive(home, PaperExecutor(stop_after=20))
