@@ -158,7 +158,7 @@ def _drawn_elsewhere(rows: Sequence[Row], at: int, with_it: Sequence[str], kl: f
         severity="warning",
         summary=(
             f"{judged_by} fell from {was:.3g} to {now:.3g} at step {first} and stayed there; {'; '.join(with_it)}; "
-            f"the KL to the reference never was above {kl:.2g} nats a token: the policy is where it was, what "
+            f"the KL to the reference never was above {kl:.2g}: the policy is where it was, what "
             "is drawn is not, so the sampler has other weights, or the prompts changed"
         ),
         evidence={"was": was, "now": now, "first_step": first, "rows": len(rewards), "kl": kl},

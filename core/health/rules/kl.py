@@ -245,8 +245,8 @@ def _pinned(case: Case, rows: Sequence[Row]) -> Finding | None:
         id="kl-weight",
         severity="warning",
         summary=(
-            f"beta {beta:g} may pin the policy: the KL stays at {level:.2g} nats a token, and a completion's advantage "
-            f"pays for {allowed:.2g} at most"
+            f"beta {beta:g} may pin the policy: the KL stays at {level:.2g} {case.settings.per_factor}, and a "
+            f"completion's advantage pays for {allowed:.2g} at most"
         ),
         evidence={"beta": beta, "kl": level, "allowed": allowed},
         suggest=(f"beta={beta / 100:.1g}",),

@@ -304,7 +304,8 @@ def _far_at_once(case: Case) -> Finding | None:
     if not sustained and len(thrown) <= SELDOM * len(values):
         return None
     rate, far = _rate(case), max(values)
-    how = f"{median(values):.2g} nats a token in the median" if sustained else f"up to {far:.2g} nats a token"
+    unit = case.settings.per_factor
+    how = f"{median(values):.2g} {unit} in the median" if sustained else f"up to {far:.2g} {unit}"
     return Finding(
         id="learning-rate",
         severity="warning",

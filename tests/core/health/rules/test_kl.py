@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from core.health.case import Case, Settings
@@ -81,13 +83,14 @@ def test_without_a_gradient_the_loss_gives_an_info_and_no_blame() -> None:
 
 def test_a_large_beta_and_a_policy_that_stays_is_a_hint() -> None:
     # A completion of 20 tokens may pay 1 / 5 = 0.2 nats, 0.01 a token; a tenth of that is 0.001.
-    def pinned(level: float, beta: float = 5.0) -> list[str]:
+    def pinned(level: float, beta: float = 5.0, factor: str | None = None) -> Sequence[Finding]:
         rows: list[Row] = [{"step": i, "kl": level, "completions/length": 20.0} for i in range(1, 31)]
-        return [f"{one.id} {one.confidence}" for one in kl(Case(rows=rows, settings=Settings(beta=beta)))]
+        return kl(Case(rows=rows, settings=Settings(beta=beta, factor=factor)))
 
-    assert pinned(0.0009) == ["kl-weight weak"]
-    assert pinned(0.0011) == []
-    assert pinned(0.0, beta=0.4) == []
+    assert [f"{one.id} {one.confidence}" for one in pinned(0.0009)] == ["kl-weight weak"]
+    assert list(pinned(0.0011)) == []
+    assert list(pinned(0.0, beta=0.4)) == []
+    assert "0.0009 nats a pixel" in pinned(0.0009, factor="pixel")[0].summary
 
 
 def plain_k3(share: float, level: float) -> Finding:

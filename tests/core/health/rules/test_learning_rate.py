@@ -443,6 +443,13 @@ def test_updates_that_throw_the_policy_far_at_once(far: list[float], confidence:
     assert [(one.id, one.severity, one.confidence, one.suggest) for one in findings] == expected
 
 
+@pytest.mark.parametrize("far", [[0.1, 0.15, 0.2], [0.001, 0.9, 0.001, 0.001]])
+def test_how_far_is_in_the_unit_of_the_policy(far: list[float]) -> None:
+    table: list[Row] = [{"step": i, "update": 1, "policy/kl_old": value} for i, value in enumerate(far, 1)]
+    (found,) = learning_rate(Case(rows=table, settings=Settings(learning_rate=1e-5, factor="pixel")))
+    assert "nats a pixel" in found.summary
+
+
 def means(rate: float, first: float = 0.03) -> list[Row]:
     """Rows of ten steps: the first earns a little, all others nothing."""
     rewards = [first, *[0.0] * 11]
