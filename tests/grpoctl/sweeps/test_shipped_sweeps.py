@@ -11,6 +11,7 @@ import pytest
 from core.assemble import assemble, open_checkpoints
 from core.config.run import check_fit
 from core.training.trainer import drive
+from grpoctl.analysis.sweeps.wording import random_search_text
 from grpoctl.config import Library, dump, plain, read_resolved, shipped_folder
 from grpoctl.config.documents import read_document
 from grpoctl.runs.prefixes import Prefixes
@@ -19,6 +20,7 @@ from grpoctl.sweeps import candidates
 from grpoctl.sweeps.loading import dump_sweep, load_sweep, read_sweep, study_stem
 from grpoctl.sweeps.prefixes import SharedPrefixes
 from grpoctl.sweeps.preview import notes
+from grpoctl.sweeps.samplers import startup_of
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.validation import some_points
 from tests.fakes import Recorder
@@ -74,6 +76,7 @@ def test_it_loads_comes_back_and_leaves_nothing_to_be_said(name: str, profile: s
         left = [note for note in left if STARTS not in note and "beta is 0" not in note]
     assert left == ([NO_BUDGET] if name in SELECTORS else [])
     assert len(spec.seeds) >= 3
+    assert random_search_text(spec.trials or 0, startup_of(spec, 0), candidates.size(spec)) is None
 
 
 @pytest.mark.parametrize("profile", PROFILES)
