@@ -35,6 +35,7 @@ from grpoctl.sweeps.preview import cost_of, notes
 from grpoctl.sweeps.samplers import Suggester, startup, startup_of
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import read_book
+from grpoctl.sweeps.storage import check_url
 from grpoctl.sweeps.study import gone_on_with, lag_of, named_study, total_of, unfinished
 from grpoctl.wording import plural
 
@@ -209,6 +210,8 @@ def known_trials(sweep: SweepSpec, total: int, slots: int) -> list[tuple[int, st
 def print_plan(request: SweepRequest) -> None:
     """Notes, then what would be run, how long anything like it took here, and how to start it. Writes nothing."""
     home = Home.locate()
+    if request.storage:
+        check_url(request.storage)
     study, sweep = _study(request, home)
     request.workers.check()
     slots = _slots(request, sweep)
@@ -230,10 +233,11 @@ def print_plan(request: SweepRequest) -> None:
         return
     for line in (*(f"note: {remark}" for remark in remarks), *cost.lines()):
         console.print_text(line)
-    which = f"start it: {wet(request.argv)}"
+    command = wet(sweep_session.masked_argv(request))
+    which = f"start it: {command}"
     if study is not None and book is not None:
         done = sum(trial.status.ended for trial in book.trials.values())
-        which = f"{study.id} would be continued, {done} of these trials have ended: {wet(request.argv)}"
+        which = f"{study.id} would be continued, {done} of these trials have ended: {command}"
     console.print_text(f"nothing was written; {which}")
 
 

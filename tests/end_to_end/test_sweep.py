@@ -296,6 +296,13 @@ def test_a_plan_and_the_trials_to_come_write_nothing(tmp_path: Path, ended: tupl
     user = with_sweep(without_mlflow(tmp_path / "user", ended[0].zygote))
     plan = user.run(*SMALL, "--dry-run").document
     assert (plan["trials"], plan["runs"], plan["completions"], plan["hours"]) == (3, 6, 96, None)
+    storage = ("--storage", "sqlite://u:hunter22@nohost/x", "--dry-run")
+    told = user.run("sweep", "small-study", "--profile", "tiny", *storage)
+    assert "start it: grpoctl sweep small-study --profile tiny --storage 'sqlite://u:***@nohost/x'" in told.stdout
+    assert "hunter22" not in told.stdout + told.stderr
+    missing = user.run("sweep", "small-study", "--profile", "tiny", "--storage", "mysql://u:hunter22@h/x", "--dry-run")
+    assert (missing.returncode, len(missing.errors)) == (2, 1)
+    assert "not installed" in missing.errors[0]
     trials = user.run(*SMALL, "--print-trials").document["trials"]
     assert [trial["params"] for trial in trials] == [trial["params"] for trial in ended[1].document["trials"]]
     assert not user.home.path.exists()
