@@ -159,6 +159,7 @@ def run_probe(spec: RunSpec, prompts: int, tell: Tell) -> None:
             tell({"event": "evaluated", **meter.reading()})
         else:
             trainer.progress, trainer.table = Progress(step=1, stage_step=1), [{"step": 0}, {"step": 1}]
+            trainer.recalibrates = False  # it costs a resumed run once, and no step
         for event in _steps_of(trainer, steps, meter, task):
             tell({"event": "step", "stage": stage, "moments": _bytes(trainer.update.state().values()), **event})
 

@@ -66,6 +66,8 @@ def test_every_stage_makes_its_steps() -> None:
     for name, stage in one.stages.items():
         full = probe.step(name, full=True)
         assert full["completion_tokens"] == stage.max_completion_length if stage.rows_per_step else full["rows"] > 0
+    steps = [event for event in probe.events if event["event"] == "step"]
+    assert not any("calibrate" in event["seconds"] for event in steps)  # a run makes it once
 
 
 @pytest.mark.process
