@@ -79,6 +79,10 @@ def check(
     model, place = known_model(spec.language_model), machine.place(options.memory)
     if (text := dtype.why(spec, dtype.settled(spec))) is not None:
         console.print_note(text)
+    if spec.trainer.kind != "grpoctl":
+        console.print_note(
+            f"memory and time are those of grpoctl's own trainer; those of {spec.trainer.kind} are not known"
+        )
     spec = _as_loaded(dtype.settled(spec), model, place)
     token_lengths = lengths(spec, registry.build(spec.task), model.folder)
     resources = document(
@@ -97,7 +101,7 @@ def check(
         _print_memory(resources)
         _print_time(resources)
         _print_disk(resources)
-        if not resources["fits"]:
+        if resources["fits"] is False:
             _print_changes(resources["changes"], resources["memory_bytes"])
     return resources
 
@@ -161,6 +165,9 @@ def span(seconds: float | None) -> str:
     return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
 
 
+_FITS = {True: "fits into", False: "DOES NOT FIT into", None: "grpoctl's own trainer fits into"}
+
+
 def _print_memory(resources: Mapping[str, Any]) -> None:
     model, probe = resources["model"], resources["probe"]
     measured = "measured by a step of each stage"
@@ -190,9 +197,10 @@ def _print_memory(resources: Mapping[str, Any]) -> None:
     needed = resources["peak_bytes"] if measured_peak is None else measured_peak
     method = "estimated" if measured_peak is None else "measured"
     whose = "given" if resources["memory_given"] else f"free on this machine's {resources['device'].upper()}"
-    fits = "fits into" if resources["fits"] else "DOES NOT FIT into"
+    fits = _FITS[resources["fits"]]
     close = "; the estimate may be a quarter off, so measure before you rely on it" * resources["close"]
-    console.print_paragraph(f"Peak {size(needed)} ({method}): {fits} the {size(memory)} {whose}{close}.")
+    open_ = "; whether the spec's trainer does is not known" * (resources["fits"] is None)
+    console.print_paragraph(f"Peak {size(needed)} ({method}): {fits} the {size(memory)} {whose}{open_}{close}.")
     console.print_text("")
 
 

@@ -44,8 +44,10 @@ def document(inputs: Inputs) -> dict[str, Any]:
     all_phases = phases(spec, shape, tokens, place)
     most, measured = peak(all_phases), inputs.probe.peak
     needed = most.bytes if measured is None else measured
+    fits, own = needed <= place.memory, spec.trainer.kind == "grpoctl"
     return {
         "model": _model(inputs),
+        "trainer": "grpoctl",
         "device": place.device,
         "memory_bytes": place.memory,
         "memory_given": inputs.memory_given,
@@ -57,7 +59,7 @@ def document(inputs: Inputs) -> dict[str, Any]:
         "peak_bytes": most.bytes,
         "peak_phase": {"stage": most.stage or None, "name": most.name},
         "measured_peak_bytes": measured,
-        "fits": needed <= place.memory,
+        "fits": fits if own or not fits else None,
         "close": measured is None and needed / OFF < place.memory < needed * OFF,
         "stages": _stages(inputs),
         "evaluation": _evaluation(inputs),

@@ -39,6 +39,16 @@ def test_the_document_of_a_model_that_is_not_here(grpoctl: Grpoctl) -> None:
     assert found["changes"]["together"] == []  # it fits
 
 
+def test_what_fits_ours_is_not_said_to_fit_another_trainer(grpoctl: Grpoctl) -> None:
+    argv = ("p31", "trainer.kind=trl", "--memory", "48")
+    found = resources(grpoctl, *argv)
+    assert (found["fits"], found["trainer"]) == (None, "grpoctl")
+    said = grpoctl("check", *argv, "--resources", "--no-probe")
+    assert "those of trl are not known" in said.err
+    assert "whether the spec's trainer does is not known" in " ".join(said.out.split())
+    assert resources(grpoctl, *argv[:2], "--memory", "18")["fits"] is False  # ours does not, and TRL takes more
+
+
 def test_what_does_not_fit_is_told_how_it_would(grpoctl: Grpoctl) -> None:
     found = resources(grpoctl, "p31", "--memory", "18")
     assert found["fits"] is False
