@@ -457,7 +457,7 @@ def _columns(document: Mapping[str, Any]) -> list[dict[str, float]]:
     """The rows of lists that are columns, of the document or of the first object in it that has some."""
     for called, part in _parts(document):
         lists = _lists(part)
-        columns = {name for name, value in lists.items() if len(value) > 1 and is_entry([name])}
+        columns = [name for name, value in lists.items() if len(value) > 1 and is_entry([name])]
         of_settings = bool(called) and {name_of(name) for name in columns} <= _STATED
         if columns and not of_settings and not _is_of_evaluation(called):
             return _in_order([*_transposed(lists, columns), *_evaluations(lists, columns)])
@@ -494,22 +494,22 @@ def _is_all(called: str, part: Mapping[str, Any], numbered: Mapping[str, object]
     return all(key in numbered or key in _SETTINGS for key in part) and (not called or bool(_OF_STEPS.search(called)))
 
 
-def _transposed(lists: Mapping[str, list[Any]], columns: set[str]) -> Iterator[dict[str, float]]:
+def _transposed(lists: Mapping[str, list[Any]], columns: Sequence[str]) -> Iterator[dict[str, float]]:
     """The rows of lists that are columns; one that numbers them counts where it is as long as they are.
 
     Columns of half as many values as the reward, or twice as many, are of other rows.
     """
     whole = max((len(lists[name]) for name in columns if name_of(name) == "reward/mean"), default=0)
     whole = whole or max(len(lists[name]) for name in columns)
-    taken = {name for name in columns if whole < 2 * len(lists[name]) < 4 * whole}
+    taken = [name for name in columns if whole < 2 * len(lists[name]) < 4 * whole]
     longest = max(len(lists[name]) for name in taken)
-    taken |= {name for name in lists if name in STEPS and len(lists[name]) == longest}
+    taken += [name for name in lists if name in STEPS and name not in taken and len(lists[name]) == longest]
     for index in range(longest):
         cells = {name: number(lists[name][index]) for name in taken if index < len(lists[name])}
         yield {name: value for name, value in cells.items() if value is not None}
 
 
-def _evaluations(lists: Mapping[str, list[Any]], columns: set[str]) -> Iterator[dict[str, float]]:
+def _evaluations(lists: Mapping[str, list[Any]], columns: Sequence[str]) -> Iterator[dict[str, float]]:
     """The rows of shorter lists of evaluations, by a list as long as they are that numbers them (`eval_steps`)."""
     steps = next((lists[name] for name in STEPS if name in lists), [])
     places = [number(place) for place in next((lists[name] for name in lists if _numbers_evaluations(name)), [])]

@@ -47,6 +47,15 @@ def test_rows(document: Any, tmp_path: Path) -> None:
     assert reading.case.settings.num_generations == (8 if isinstance(document, dict) and "config" in document else None)
 
 
+def test_columns_keep_their_order(tmp_path: Path) -> None:
+    """Of a set they come in another order in each process."""
+    lists = {"reward": [0.1, 0.2], "kl": [0.0, 0.1], "loss": [0.3, 0.1], "grad_norm": [1.0, 2.0], "entropy": [2.0, 1.0]}
+    file = tmp_path / "metrics.json"
+    file.write_text(json.dumps({**lists, "learning_rate": [1e-5, 1e-5], "step": [1, 2]}))
+    (first, *_) = open_source(Source(name=str(file), path=file)).case.rows
+    assert [name for name in first if name != "update"][:5] == ["reward/mean", "kl", "loss", "grad_norm", "entropy"]
+
+
 def test_aggregates_are_one_row(tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     file.write_text(json.dumps({"reward": {"mean": 0.1, "std": 0.0}, "kl": 3.5, "name": "run"}))
