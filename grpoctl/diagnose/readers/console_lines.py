@@ -412,7 +412,7 @@ class LineParser:
 
     def _names_in(self, cells: list[str], *, all_known: bool = False) -> list[str] | None:
         """The cells as the names of columns, where they are a table's header: two that are known, and no number."""
-        if len(cells) < 2 or any("=" in cell or _CELL.fullmatch(cell) for cell in cells):
+        if len(cells) < 2 or any(map(_CELL.fullmatch, cells)):
             return None
         names = [re.sub(r"\s*/\s*", "/", cell.strip().strip("*`")) for cell in cells]
         known = [name for name in names if self._is_known(name) or name.lower() in _LABELS]

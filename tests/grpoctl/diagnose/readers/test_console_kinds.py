@@ -396,6 +396,12 @@ def test_two_summaries_do_not_outvote_the_rows(tmp_path: Path) -> None:
     assert len(rows_of(tmp_path, listed + "mean reward: 0.5\nfinal mean reward: 0.6\n")) >= 9
 
 
+def test_a_table_of_a_runs_ends_does_not_outvote_its_steps(tmp_path: Path) -> None:
+    lines = "".join(f"step {at}: reward {at / 100} kl {at / 1000}\n" for at in range(1, 21))
+    ends = "\n| metric | start | end |\n|---|---|---|\n| reward | 0.01 | 0.20 |\n| kl | 0.001 | 0.02 |\n"
+    assert [row["reward/mean"] for row in rows_of(tmp_path, lines + ends)] == [at / 100 for at in range(1, 21)]
+
+
 def test_what_a_dictionary_says_in_words_is_no_step(tmp_path: Path) -> None:
     sample = "{'split_name': 'x', 'prompt_text': 'Summarize: reward: 3.0 and kl: 2.0'}\n"
     assert told(rows_of(tmp_path, STEP.format(1) + sample + STEP.format(2) + sample)) == [(1, 0.1), (2, 0.2)]

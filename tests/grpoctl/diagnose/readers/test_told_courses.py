@@ -106,6 +106,14 @@ COURSES = {
         "KL 0.1 -> 0.2\n",
         [{"step": at, "reward/mean": value, VAL: 0.1} for at, value in enumerate((0.5, 0.4, 0.3), 1)],
     ),
+    "counts of different numbers of problems": (
+        "solved: step 0=3/10, step 25=6/12, step 50=6/10\n",
+        [
+            {"step": 1, "rewards/accuracy": 0.3},
+            {"step": 25, "rewards/accuracy": 0.5},
+            {"step": 50, "rewards/accuracy": 0.6},
+        ],
+    ),
     "one value in bold": (
         "- **Mean reward:** 0.45\n- **KL:** 0.02\n- **Entropy:** 0.3\n",
         [{"step": 1, "reward/mean": 0.45, "kl": 0.02, "entropy": 0.3}],
@@ -138,6 +146,7 @@ def test_a_course(name: str, tmp_path: Path) -> None:
         "reward threshold (0.5 → 0.9)\n",
         "- budget: step 0 40/80; step 3 48/80\n",
         "The range is from 0 at step 0 to 1 at step 5 for everybody.\n",
+        "reward: step 500=0.61\n",
     ],
 )
 def test_no_course(text: str, tmp_path: Path) -> None:

@@ -31,6 +31,14 @@ def runs_of(text: str, folder: Path) -> dict[str, list[dict[str, float]]]:
     }
 
 
+def test_a_title_with_two_words_behind_its_metric(tmp_path: Path) -> None:
+    told = runs_of(
+        "### Val trajectory (200 problems)\n\n| step | A | B |\n|---|---|---|\n| 0 | 0.1 | 0.2 |\n| 50 | 0.2 | 0.1 |\n",
+        tmp_path,
+    )
+    assert told["A"] == [{"step": 0, "eval/reward": 0.1}, {"step": 50, "eval/reward": 0.2}]
+
+
 def test_a_metric_in_each_row(tmp_path: Path) -> None:
     one = runs_of(LONG.format("value", "---|", "0.3", "1.0", "0.4", "**1.5**"), tmp_path)
     assert one == {

@@ -1306,3 +1306,9 @@ def test_parts_of_a_run_do_not_follow_each_other(tmp_path: Path) -> None:
 )
 def test_sentences_with_arrows(text: str, rows: list[Row], tmp_path: Path) -> None:
     assert rows_of(text, tmp_path) == [pytest.approx(row) for row in rows]
+
+
+def test_one_last_of_its_kind_is_said_to_be_taken_for_the_whole(tmp_path: Path) -> None:
+    file = tmp_path / "comment.md"
+    file.write_text("| Run | Last Reward | KL |\n|---|---|---|\n| A | 0.5 | 0.1 |\n")
+    assert "last is the only reward: it is taken for the whole of it" in open_source(Source(name="c", path=file)).notes
