@@ -10,7 +10,7 @@ import bisect
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core.health.statistics import Estimate, mean
@@ -24,6 +24,7 @@ Trial = Mapping[str, Any]
 _BINS = 4
 _FEW = 8  # distinct values of an int or stepped range that need no bins
 _OUTER = 0.1  # of a range
+_LEAST_DF = 3  # of the spread within levels: of fewer an interval is as wide as the range, or of no width by luck
 _K, _SCALE = "num_generations", "scale_rewards"
 
 
@@ -190,10 +191,14 @@ class TwoWay:
 
 
 def marginals(axis: Axis, ranking: Ranking, trials: Iterable[Mapping[str, Any]], *, sign: float) -> list[Marginal]:
-    """One entry per level; `sign` is 1 where more is better, else -1."""
+    """One entry per level; `sign` is 1 where more is better, else -1. No interval where few trials share a level."""
     pruned = {int(trial["number"]) for trial in trials if trial["status"] == "PRUNED"}
     scores = [[ranking.scores[index] for index in level.numbers if index in ranking.scores] for level in axis.levels]
     spread = pooled(scores)
+    if spread is not None and (spread.df < _LEAST_DF or spread.sd == 0):
+        spread = None
+    if spread is not None and ranking.noise is not None:
+        spread = replace(spread, limits=ranking.noise.limits)
     return [
         Marginal(
             label=level.label,

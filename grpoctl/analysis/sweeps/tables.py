@@ -187,7 +187,7 @@ def marginal(of: Digest) -> list[Section]:
             rows.append((axis.name, entry.label, score, count, str(entry.pruned), metric_text(of.metric, entry.best)))
     if not rows:
         return []
-    note = "±, [ ]: 95 % t interval over ranked trials; it includes the effect of the other axes"
+    note = "±, [ ]: 95 % t interval over ranked trials (none of too few); it includes the effect of the other axes"
     if of.document.get("sampler") == "tpe":
         note += "; TPE samples good values more often: compare with care"
     columns = ("axis", "value", f"mean {of.metric}", "ranked", "pruned", "best")

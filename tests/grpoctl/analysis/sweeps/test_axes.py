@@ -79,16 +79,27 @@ TRIALS = [
 
 
 def test_a_mean_by_value_with_the_spread_pooled_over_values() -> None:
-    k, _ = axes_of(study(TRIALS, axes=PAIR))
-    two, eight = marginals(k, ranked(TRIALS), TRIALS, sign=1.0)
+    scores = [0.3, 0.5, 0.4, 0.4]  # of K=2: squares 0.02 over three degrees of freedom; K=8 has one ranked trial
+    trials = [trial(number, [score], params={K: 2}) for number, score in enumerate(scores)]
+    trials += [trial(4, [0.8], params={K: 8}), trial(5, [0.3], "PRUNED", params={K: 8})]
+    (k,) = axes_of(study(trials, axes={K: axis([2, 8])}))
+    two, eight = marginals(k, ranked(trials), trials, sign=1.0)
     assert two.estimate is not None
     assert eight.estimate is not None
-    # K=2: 0.2 and 0.4, squares 0.02 over one degree of freedom; K=8 has one ranked trial
-    half = t_quantile(0.975, 1) * math.sqrt(0.02) / math.sqrt(2)
-    assert (two.estimate.mean, two.estimate.n, two.best) == (pytest.approx(0.3), 2, 0.4)
-    assert two.estimate.interval == pytest.approx((0.3 - half, 0.3 + half))
+    half = t_quantile(0.975, 3) * math.sqrt(0.02 / 3) / math.sqrt(4)
+    assert (two.estimate.mean, two.estimate.n, two.best) == (pytest.approx(0.4), 4, 0.5)
+    assert two.estimate.interval == pytest.approx((0.4 - half, 0.4 + half))
     assert (eight.estimate.mean, eight.estimate.n, eight.trials, eight.pruned) == (0.8, 1, 2, 1)
-    assert marginals(k, ranked(TRIALS), TRIALS, sign=-1.0)[0].best == 0.2
+    assert marginals(k, ranked(trials), trials, sign=-1.0)[0].best == 0.3
+
+
+@pytest.mark.parametrize("scores", [[0.2, 0.4, 0.8], [0.5, 0.5, 0.5, 0.5, 0.5]])
+def test_no_interval_by_value_of_few_trials_or_of_equal_ones(scores: list[float]) -> None:
+    trials = [trial(number, [score], params={K: 2}) for number, score in enumerate(scores)]
+    (k,) = axes_of(study(trials, axes={K: axis([2])}))
+    (two,) = marginals(k, ranked(trials), trials, sign=1.0)
+    assert two.estimate is not None
+    assert two.estimate.interval is None
 
 
 def test_the_cells_of_two_axes() -> None:
