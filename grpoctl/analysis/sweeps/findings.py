@@ -5,6 +5,7 @@ What is here: the choice of sentences. What is not: the numbers (ranking, region
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -251,8 +252,12 @@ def _decided(event: Event, perfect: Sequence[Separation], others: Sequence[Separ
     without = [label for label, share in zip(first.labels, first.shares, strict=True) if share == 0]
     hits = sum(hit for hit, _ in first.counts)
     rest = sum(runs for _, runs in first.counts) - hits
-    text = f"`{first.axis.name}` determines {_WHICH[event]}: {hits}/{hits} with {' or '.join(with_it)}, "
+    chance = min(1.0, (len(perfect) + len(others)) / math.comb(hits + rest, hits))  # that some axis splits them so
+    verb = "determines" if chance < 1 - CONFIDENCE else "goes with"
+    text = f"`{first.axis.name}` {verb} {_WHICH[event]}: {hits}/{hits} with {' or '.join(with_it)}, "
     text += f"0/{rest} with {' or '.join(without)}"
+    if verb != "determines":
+        text += f" (too few runs to say more: an axis splits them like that by chance with probability {chance:.2g})"
     if len(perfect) > 1:
         text += f"; so does {', '.join(f'`{other.axis.name}`' for other in perfect[1:])}, which varies with it"
     for other in others:

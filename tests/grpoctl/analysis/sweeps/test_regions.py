@@ -56,6 +56,19 @@ def test_the_setting_that_decides_is_named_and_the_one_that_does_not() -> None:
     assert all(fact in text for fact in ("6/6", FAULT, "0/6", "num_generations", "2: 3/6, 8: 3/6"))
 
 
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [(1, "`faults` goes with collapse: 2/2"), (2, "`faults` determines collapse: 4/4")],
+)
+def test_a_split_that_few_runs_have_by_chance_determines_nothing(runs: int, said: str) -> None:
+    # One of two axes splits 2 of 4 runs so in 2 of 6 cases, 4 of 8 in 2 of 70.
+    good, bad = ["COMPLETED"] * runs, ["COLLAPSED"] * runs
+    document = four({(2, False): good, (2, True): bad, (8, False): good, (8, True): bad})
+    (text,) = [found["text"] for found in of_study(document) if found["id"] == "collapse"]
+    assert text.startswith(said)
+    assert ("probability 0.33" in text) == (runs == 1)
+
+
 def test_the_other_way_round_it_is_the_other_setting() -> None:
     document = four({(2, False): BAD, (2, True): BAD, (8, False): GOOD, (8, True): GOOD})
     assert numbers(document)["decides"] == [K]
