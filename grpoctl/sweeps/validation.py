@@ -184,13 +184,20 @@ def _check_point(candidates: Candidates, point: Params, where: str, at: Keys, la
             with suppress(MissingPackageError):  # which another machine may have
                 registry.build(spec.task)  # a task can refuse what a type cannot: more problems than there are
     except SpecError as error:
-        if (fault := _fault_of_settings(candidates)) is not None and fault.message == error.message:
+        fault = error if _is_of_settings(error, candidates.sweep, at) else _fault_of_settings(candidates)
+        if fault is not None and fault.message == error.message:
             raise _at_settings(fault, candidates.sweep, layer) from None
         what = error.message.partition(" (in the override ")[0]
         own = error.key is not None and error.key == (at[-1] if at[0] == "axes" else None)
         why = what if own or error.key is None else f"{error.key}: {what}"
         whole = f"no valid run{' ' if where else ''}{where}: {why} (profile {candidates.sweep.profile})"
         raise refused(whole, at, layer) from None
+
+
+def _is_of_settings(error: SpecError, sweep: SweepSpec, at: Keys) -> bool:
+    """Whether a rung's error is about what the sweep's settings say, and the rung does not."""
+    own = sweep.ladder[int(at[1])].settings if at[0] == "ladder" else None
+    return own is not None and error.key in sweep.settings and error.key not in own
 
 
 def _fault_of_settings(candidates: Candidates) -> SpecError | None:

@@ -131,6 +131,21 @@ def test_a_length_that_the_budget_rules_is_blamed_on_the_setting(
 
 
 @pytest.mark.parametrize(
+    ("settings", "own", "said"),
+    [
+        ("settings: {max_steps: 10}", "beta: 0.1", "settings.stages.grpo.max_steps: the budget says"),
+        ("settings: {max_steps: 10}", "max_steps: 20", "ladder[0]: no valid run: stages.grpo.max_steps: the budget"),
+        ("", "max_steps: 20", "ladder[0]: no valid run: stages.grpo.max_steps: the budget"),
+    ],
+)
+def test_a_rung_is_not_blamed_for_a_setting_of_the_sweep(settings: str, own: str, said: str) -> None:
+    rung = f"{{name: a, settings: {{{own}}}, expects: [eval/reward gain > 0]}}"
+    with pytest.raises(SpecError) as caught:
+        sweep(f"ladder: [{rung}]\n{settings}\nbudget: {{completions: 96}}")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("override", "said"),
     [
         ("name=other", "name: belongs to the file"),
