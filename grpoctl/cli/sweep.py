@@ -28,11 +28,10 @@ from grpoctl.executors.terminal import wait_until_held
 from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home
 from grpoctl.runs.study_dir import StudyDir, find_study
-from grpoctl.sweeps.adaptive import pool_of
 from grpoctl.sweeps.candidates import Candidates, identity, name_of, points, size
 from grpoctl.sweeps.loading import read_sweep
 from grpoctl.sweeps.preview import cost_of, notes
-from grpoctl.sweeps.samplers import Suggester, startup, startup_of
+from grpoctl.sweeps.samplers import Suggester, pool_of, startup, startup_of
 from grpoctl.sweeps.spec import SweepSpec
 from grpoctl.sweeps.state import read_book
 from grpoctl.sweeps.storage import check_url

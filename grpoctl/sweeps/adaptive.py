@@ -1,7 +1,7 @@
 """Adaptive allocation: a study whose completions go, job by job, to whichever run decides most.
 
-What is here: the candidates of a search, and the driver of such a study. What is not: which job is next, and what is
-believed of the candidates (allocation).
+What is here: the driver of such a study. What is not: the candidates (samplers), which job is next, and what is
+believed of them (allocation).
 
 A job is a candidate's run with one seed up to a share of its budget. It pauses there, at an evaluation, with a
 checkpoint; a later job may go on with it. Jobs stand in sweep.json in the order they are given out, each with what it
@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,12 +26,11 @@ from grpoctl.runs.run_dir import RunDir
 from grpoctl.runs.status import FINISHED, Status, TrialStatus
 from grpoctl.sweeps import allocation
 from grpoctl.sweeps.allocation import Limits, Problem, Search, Seen, Standing
-from grpoctl.sweeps.candidates import MOST, active, count, identity, name_of, order, points, size, values
+from grpoctl.sweeps.candidates import identity, name_of
 from grpoctl.sweeps.driver import HOPELESS, STOPPED_BY_USER, Driver, Plan, Progress
 from grpoctl.sweeps.losses import reason
-from grpoctl.sweeps.optuna_conversion import from_optuna
 from grpoctl.sweeps.pruning import sign
-from grpoctl.sweeps.spec import Axis, SweepSpec
+from grpoctl.sweeps.samplers import pool_of
 from grpoctl.sweeps.state import Book, Point, TrialRecord
 from grpoctl.sweeps.storage import StudyStorage
 from grpoctl.sweeps.trial import (
@@ -69,36 +67,6 @@ def rungs_of(spec: RunSpec) -> tuple[float, ...]:
     ticks = [step - before for step in range(every, spec.max_steps, every) if step > before]
     pauses = [next((tick for tick in ticks if tick >= part * last - SLACK), last) for part in PAUSES]
     return tuple(dict.fromkeys(begun + (1 - begun) * tick / last for tick in (*pauses, last)))
-
-
-def pool_of(sweep: SweepSpec, most: int) -> list[dict[str, Any]]:
-    """The candidates of a search, at most so many: every point, or points drawn at random. More begin with the same."""
-    number = size(sweep)
-    dice = random.Random(f"pool {sweep.study_seed}")
-    if number is not None and number <= MOST:
-        listed = points(sweep)
-        return listed if len(listed) <= most else dice.sample(listed, len(listed))[:most]
-    drawn: dict[str, dict[str, Any]] = {}
-    for _ in range(100 * most):
-        chosen: dict[str, Any] = {}
-        for key in order(sweep):
-            if active(sweep, chosen, key):
-                chosen[key] = _drawn(sweep.axes[key], dice)
-        point = {key: chosen[key] for key in sweep.axes if key in chosen}
-        drawn.setdefault(identity(point), point)
-        if len(drawn) == most:
-            break
-    return list(drawn.values())
-
-
-def _drawn(axis: Axis, dice: random.Random) -> Any:
-    """A value of the axis, uniformly; of a range with `log` on that scale."""
-    if count(axis) is not None:
-        return dice.choice(values(axis))
-    low, high = float(axis.low or 0.0), float(axis.high or 0.0)
-    if not axis.log:
-        return from_optuna(axis, dice.uniform(low, high))
-    return from_optuna(axis, math.exp(dice.uniform(math.log(low), math.log(high))))
 
 
 class ActiveJob:

@@ -1,19 +1,20 @@
 """Which point comes next: a function of the sweep, the trial's number and the results it may learn from.
 
-What is here: grid, random and TPE, without repeats. What is not: which results those are (driver), and the study in
-Optuna's database (storage), which no suggestion is ever read from.
+What is here: grid, random and TPE, without repeats, and the candidates of adaptive allocation. What is not: which
+results those are (driver), and the study in Optuna's database (storage), which no suggestion is ever read from.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from grpoctl.sweeps.candidates import MOST, Params, active, identity, order, points, size
+from grpoctl.sweeps.candidates import MOST, Params, active, count, identity, order, points, size, values
 from grpoctl.sweeps.optuna_conversion import EndedTrial, distribution, from_optuna, quiet, steps, to_optuna
-from grpoctl.sweeps.spec import SweepSpec
+from grpoctl.sweeps.spec import Axis, SweepSpec
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -32,6 +33,36 @@ def startup(sampler: str, lag: int | None) -> int | None:
 def startup_of(sweep: SweepSpec, lag: int | None) -> int | None:
     """That of a sweep's sampler; None where it has no say, since adaptive allocation draws all candidates itself."""
     return None if sweep.allocation == "adaptive" else startup(sweep.sampler, lag)
+
+
+def pool_of(sweep: SweepSpec, most: int) -> list[dict[str, Any]]:
+    """The candidates of a search, at most so many: every point, or points drawn at random. More begin with the same."""
+    number = size(sweep)
+    dice = random.Random(f"pool {sweep.study_seed}")
+    if number is not None and number <= MOST:
+        listed = points(sweep)
+        return listed if len(listed) <= most else dice.sample(listed, len(listed))[:most]
+    drawn: dict[str, dict[str, Any]] = {}
+    for _ in range(100 * most):
+        chosen: dict[str, Any] = {}
+        for key in order(sweep):
+            if active(sweep, chosen, key):
+                chosen[key] = _drawn(sweep.axes[key], dice)
+        point = {key: chosen[key] for key in sweep.axes if key in chosen}
+        drawn.setdefault(identity(point), point)
+        if len(drawn) == most:
+            break
+    return list(drawn.values())
+
+
+def _drawn(axis: Axis, dice: random.Random) -> Any:
+    """A value of the axis, uniformly; of a range with `log` on that scale."""
+    if count(axis) is not None:
+        return dice.choice(values(axis))
+    low, high = float(axis.low or 0.0), float(axis.high or 0.0)
+    if not axis.log:
+        return from_optuna(axis, dice.uniform(low, high))
+    return from_optuna(axis, math.exp(dice.uniform(math.log(low), math.log(high))))
 
 
 class Suggester:

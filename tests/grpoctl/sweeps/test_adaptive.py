@@ -16,9 +16,10 @@ from grpoctl.files import replace_json
 from grpoctl.runs.run_dir import Home, RunDir
 from grpoctl.runs.status import Status
 from grpoctl.runs.study_dir import StudyDir, studies
-from grpoctl.sweeps.adaptive import AdaptiveDriver, pool_of, rungs_of
+from grpoctl.sweeps.adaptive import AdaptiveDriver, rungs_of
 from grpoctl.sweeps.driver import Plan, Progress, conclude, end_status
 from grpoctl.sweeps.loading import sweep_sha
+from grpoctl.sweeps.samplers import pool_of
 from grpoctl.sweeps.storage import StudyStorage
 from grpoctl.sweeps.study import Terms, new_study, reopened
 from tests.grpoctl.sweeps.paper import Killed, PaperExecutor
