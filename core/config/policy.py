@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, assert_never
 
-from pydantic import Field, PlainValidator, SerializeAsAny, model_validator
+from pydantic import Field, PlainValidator, SerializeAsAny, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from core import plugins
@@ -22,15 +22,38 @@ OF_RENDERING = frozenset({
     "return_assistant_tokens_mask", "tokenizer_kwargs", "processor_kwargs",
 })  # fmt: skip
 Dropout = Annotated[float, Field(ge=0, lt=1)]
+ALL_LINEAR = "all-linear"
 
 
 class LoraSpec(Part):
-    """LoRA adapter; names follow peft's LoraConfig."""
+    """LoRA adapter; names follow peft's LoraConfig. `all-linear` is every linear layer but the output head."""
 
     r: PositiveInt
     lora_alpha: Positive
     lora_dropout: Dropout = 0.0
     target_modules: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+
+    @property
+    def all_linear(self) -> bool:
+        """Whether it is on every linear layer but the output head, whatever they are called."""
+        return self.target_modules == (ALL_LINEAR,)
+
+    @property
+    def targets(self) -> str | list[str]:
+        """The modules as peft takes them: a list is of names, so `all-linear` is a text."""
+        return ALL_LINEAR if self.all_linear else list(self.target_modules)
+
+    @field_validator("target_modules", mode="before")
+    @classmethod
+    def _all_linear_is_one_of_a_list(cls, value: Any) -> Any:
+        return (ALL_LINEAR,) if value == ALL_LINEAR else value
+
+    @model_validator(mode="after")
+    def _all_linear_stands_alone(self) -> LoraSpec:
+        if ALL_LINEAR in self.target_modules and not self.all_linear:
+            names = ", ".join(self.target_modules)
+            raise refusal("target_modules", f"got {names}; allowed: {ALL_LINEAR} alone, or names of modules")
+        return self
 
 
 class ModelSpec(Part):

@@ -39,7 +39,7 @@ def lora_config(lora: LoraSpec) -> Any:
         r=lora.r,
         lora_alpha=lora.lora_alpha,
         lora_dropout=lora.lora_dropout,
-        target_modules=list(lora.target_modules),
+        target_modules=lora.targets,
         task_type="CAUSAL_LM",
     )
 
@@ -48,7 +48,7 @@ def check_targets(model: Any, lora: LoraSpec) -> None:
     """Raises SpecError where no module of the model has one of the adapter's target names."""
     names = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
     missing = [target for target in lora.target_modules if target not in names]
-    if missing:
+    if missing and not lora.all_linear:
         raise SpecError(f"got {missing[0]!r}, this model has no module of that name", key="model.lora.target_modules")
 
 

@@ -117,7 +117,7 @@ def _model(spec: RunSpec) -> Iterator[str]:
     if (lora := model.lora) is not None:
         yield "adapter = LoraConfig(  # model.lora; differs: its start is drawn by TRL's seed"
         yield f"    r={lora.r}, lora_alpha={lora.lora_alpha!r}, lora_dropout={lora.lora_dropout!r},"
-        yield f'    target_modules={list(lora.target_modules)!r}, task_type="CAUSAL_LM",'
+        yield f'    target_modules={lora.targets!r}, task_type="CAUSAL_LM",'
         yield ")"
 
 

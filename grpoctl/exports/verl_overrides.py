@@ -75,7 +75,7 @@ def _of_model(spec: RunSpec) -> Iterator[Line]:
         yield Line(key="model.lora.r", value=lora.r)
         yield Line(key="model.lora.lora_alpha", value=int(lora.lora_alpha))
         dropped = f"verl's adapter has no dropout, the spec's {lora.lora_dropout:g}" if lora.lora_dropout else ""
-        yield Line(key="model.lora.target_modules", value=list(lora.target_modules), differs=dropped)
+        yield Line(key="model.lora.target_modules", value=lora.targets, differs=dropped)
 
 
 def _of_stage(spec: RunSpec, stage: GrpoStage) -> Iterator[Line]:

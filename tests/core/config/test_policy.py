@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from core.config import ModelSpec
+from core.config import LoraSpec, ModelSpec
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,13 @@ def test_variables_of_a_chat_template_are_names_of_its_own(name: str) -> None:
         ModelSpec(source="m", chat_template_kwargs={name: True})
     assert refused.value.errors()[0]["ctx"]["key"] == "chat_template_kwargs"
     assert repr(name) in str(refused.value)
+
+
+def test_all_linear_is_a_text_or_the_only_item_of_a_list() -> None:
+    for given in ("all-linear", ["all-linear"]):
+        lora = LoraSpec.model_validate({"r": 4, "lora_alpha": 8, "target_modules": given})
+        assert (lora.target_modules, lora.targets) == (("all-linear",), "all-linear")
+    named = LoraSpec(r=4, lora_alpha=8, target_modules=("q_proj",))
+    assert (named.all_linear, named.targets) == (False, ["q_proj"])
+    with pytest.raises(ValidationError, match="got q_proj, all-linear; allowed: all-linear alone"):
+        LoraSpec(r=4, lora_alpha=8, target_modules=("q_proj", "all-linear"))

@@ -116,3 +116,9 @@ def test_a_module_the_model_does_not_have_is_named() -> None:
     with pytest.raises(SpecError, match="got 'query', this model has no module") as caught:
         with_lora(small_qwen2(), lora, seed=0)
     assert caught.value.key == "model.lora.target_modules"
+
+
+def test_all_linear_is_every_linear_layer_but_the_output_head() -> None:
+    model = with_lora(small_qwen2(), LoraSpec(r=4, lora_alpha=8.0, target_modules=("all-linear",)), seed=0)
+    carrying = {name.partition(".lora_A")[0].rsplit(".", 1)[-1] for name in names(model) if ".lora_A" in name}
+    assert carrying == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}

@@ -63,6 +63,15 @@ def test_a_runs_settings_are_its_own(grpoctl: Grpoctl, home: Home) -> None:
     assert grpoctl("export", run.id, "--to", "trl", "-p", "tiny").code == 2
 
 
+def test_an_adapter_on_all_linear_layers_comes_and_goes(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    """PEFT and verl take it as a text; in a list it would be the name of a module."""
+    (tmp_path / "c.yaml").write_text("{use_peft: true, lora_target_modules: all-linear}")
+    assert grpoctl("import", "trl", "c.yaml", "--out", "mine.yaml").code == 0
+    assert "target_modules='all-linear'," in grpoctl("export", "mine.yaml", "--to", "trl").out
+    lines = overrides_of(grpoctl("export", "mine.yaml", "--to", "verl").out)
+    assert lines["actor_rollout_ref.model.target_modules"] == "all-linear"
+
+
 def test_every_language_models_script_is_python(grpoctl: Grpoctl) -> None:
     names = [experiment.name for experiment in experiments()]
     written = {name: grpoctl("export", name, "--to", "trl") for name in names}

@@ -77,8 +77,9 @@ def size_of(model: ModelSpec) -> int:
 
 def targets(model: ModelSpec, shape: Shape) -> list[str]:
     """The linear layers of a block that carry an adapter."""
-    modules = model.lora.target_modules if model.lora is not None else ()
-    return [name for name in shape.linears if name in modules]
+    if model.lora is None:
+        return []
+    return [name for name in shape.linears if model.lora.all_linear or name in model.lora.target_modules]
 
 
 def moves(model: ModelSpec, name: str) -> bool:

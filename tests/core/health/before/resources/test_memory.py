@@ -79,6 +79,12 @@ def test_what_a_block_keeps_of_a_token(model: dict[str, Any], bytes_: int) -> No
     assert kept(run(model=model).model, PAPER) == bytes_
 
 
+def test_an_adapter_on_all_linear_layers_has_ranks_on_each() -> None:
+    # r = 2 of inputs and outputs: q, o 8 + 8; k, v 8 + 4; gate, up, down 8 + 12; in two blocks
+    spec = run(model={"lora": {"r": 2, "lora_alpha": 2, "target_modules": "all-linear"}})
+    assert weights(spec, PAPER, "cpu").trainable == 2 * 2 * (16 + 16 + 12 + 12 + 20 + 20 + 20)
+
+
 def test_dropout_keeps_a_dropped_copy_and_its_mask() -> None:
     plain_ = run().model
     assert plain_.lora is not None
