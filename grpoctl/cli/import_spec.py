@@ -161,7 +161,7 @@ def tiny_profile(tree: dict[str, Any]) -> dict[str, Any]:
         "source": NOT_SAID,
         "mixed_precision": "no",
         "gradient_checkpointing": False,
-        **{key: value for key, value in loaded.items() if model.get(key)},
+        **{key: value for key, value in loaded.items() if model.get(key, value) != value},
     }
     if "lora" in model:
         built_in["lora"] = {"target_modules": ["q_proj", "v_proj"]}

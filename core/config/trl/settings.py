@@ -291,6 +291,7 @@ _AT_LEAST_ONE = (
     "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation",
     "generation_batch_size", "num_iterations", "ref_model_sync_steps",
 )  # fmt: skip
+_DTYPE = "float32"  # of the weights, in TRL's ModelConfig and in a GRPOTrainer that is given a name
 _LORA = {"lora_r": 16, "lora_alpha": 32, "lora_dropout": 0.05}  # TRL's defaults
 _LORA_TARGETS = ("q_proj", "v_proj")  # PEFT's for Llama, Qwen, Mistral and Gemma
 _SWITCHES = {"use_peft"}
@@ -342,7 +343,7 @@ def spec_of_trl(name: str, given: Mapping[str, Any]) -> Imported:
         "source": read.given.get("model_name_or_path") or NOT_SAID,
         **({"revision": read.given["model_revision"]} if read.given.get("model_revision") else {}),
         **({"trust_remote_code": True} if read.of("trust_remote_code", bool) else {}),
-        **_dtype_of(read),
+        "dtype": _dtype_of(read),
         "mixed_precision": "bf16" if read.of("bf16", bool) else "no",
         "gradient_checkpointing": _checkpointing(read),
         **({"chat_template_kwargs": variables} if (variables := read.of("chat_template_kwargs", dict)) else {}),
@@ -417,7 +418,7 @@ def _whole(read: _Reading, name: str) -> int | None:
     return None if value is None else int(value)
 
 
-def _dtype_of(read: _Reading) -> dict[str, Any]:
+def _dtype_of(read: _Reading) -> str:
     inside = read.given.get("model_init_kwargs")
     named = dict(inside) if isinstance(inside, Mapping) else {}
     dtype = next(
@@ -431,11 +432,11 @@ def _dtype_of(read: _Reading) -> dict[str, Any]:
             read.misread["model_init_kwargs"] = f"{rest}: {FIELDS['model_init_kwargs'].note}"
         del read.given["model_init_kwargs"]
     if dtype is None:
-        return {}
+        return _DTYPE
     if dtype not in ("auto", "float32", "bfloat16"):
         read.misread["dtype"] = f"got {dtype!r}; allowed: auto, float32, bfloat16"
-        return {}
-    return {"dtype": dtype}
+        return _DTYPE
+    return str(dtype)
 
 
 def _lora_of(read: _Reading, assumed: list[str]) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+from trl import ModelConfig
 
 from core.config import RunSpec
 from core.config.run import check_fit
@@ -161,6 +162,16 @@ def test_modules_of_an_adapter_that_a_file_does_not_name_are_pefts() -> None:
     assert any(line.startswith("model.lora.target_modules") for line in imported.assumed)
     told = spec_of_trl("x", {"use_peft": True, "lora_target_modules": ["o_proj"]})
     assert not any(line.startswith("model.lora.target_modules") for line in told.assumed)
+
+
+def test_weights_are_in_float32_where_a_file_names_no_dtype() -> None:
+    """As TRL's ModelConfig and GRPOTrainer have it; `auto` would be bfloat16 on many a GPU."""
+    named = {"model_name_or_path": "a/b", "use_peft": True}
+    for given, expected in (({}, ModelConfig.dtype), ({"dtype": "auto"}, "auto"), ({"dtype": "float16"}, "float32")):
+        imported = spec_of_trl("x", {**named, **given})
+        assert imported.tree["model"]["dtype"] == expected
+        assert RunSpec.model_validate(imported.tree).language_model.dtype == expected
+    assert ModelConfig.dtype == "float32"
 
 
 def test_what_is_passed_on_and_what_stands_for_a_model() -> None:
