@@ -190,5 +190,5 @@ def _text(imported: Imported, tree: dict[str, Any], file: Path) -> str:
         lines += ["Assumed:", *fact_lines(facts, _COLUMN)]
     if imported.misread:
         facts = {f"  {field}": why for field, why in imported.misread.items()}
-        lines += ["Not understood, and not in this spec:", *fact_lines(facts, _COLUMN)]
+        lines += ["Not understood: not in this spec, or replaced as said:", *fact_lines(facts, _COLUMN)]
     return "".join(f"# {line}\n" for line in lines) + block_yaml(tree)

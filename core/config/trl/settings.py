@@ -8,6 +8,7 @@ not here (grpoctl.executors).
 from __future__ import annotations
 
 import difflib
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -287,6 +288,7 @@ _OF_THE_MODEL = {
     "torch_dtype": "model.dtype", "lora_r": "model.lora.r", "lora_alpha": "model.lora.lora_alpha",
     "lora_dropout": "model.lora.lora_dropout", "lora_target_modules": "model.lora.target_modules",
 }  # fmt: skip
+_DAPO = ("clip", "token_mean")  # the surrogate and the reduction of TRL's default loss
 _AT_LEAST_ONE = (
     "num_generations", "per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation",
     "generation_batch_size", "num_iterations", "ref_model_sync_steps",
@@ -301,7 +303,9 @@ _TRAIN_PROMPTS = TaskConfig.model_fields["train_prompts"].default
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
-    """What a GRPOConfig is as a spec's tree; `misread` are fields without a place, `assumed` what it leaves open."""
+    """What a GRPOConfig is as a spec's tree; `misread` are fields without a place, and what stands in for them;
+    `assumed` is what it leaves open.
+    """
 
     tree: dict[str, Any]
     misread: dict[str, str] = field(default_factory=dict)
@@ -325,12 +329,27 @@ class _Reading:
         if isinstance(value, float) and int in kinds and float not in kinds and value.is_integer():
             value = int(value)
         if name in _AT_LEAST_ONE and isinstance(value, int) and value < 1:
-            self.misread[name] = f"got {value}; allowed: 1 or more"
-            return DEFAULTS[name]
+            return self.default(name, f"got {value}; allowed: 1 or more")
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            self.misread[name] = f"got {value!r}, which is no {' or '.join(kind.__name__ for kind in kinds)}"
-            return DEFAULTS[name]
+            return self.default(name, f"got {value!r}, which is no {' or '.join(kind.__name__ for kind in kinds)}")
         return value
+
+    def default(self, name: str, why: str) -> Any:
+        """TRL's default, in place of what the field says."""
+        value = DEFAULTS[name]
+        return self.instead(name, why, value if isinstance(value, str) else json.dumps(value), value)
+
+    def instead(self, name: str, why: str, shown: object, value: Any) -> Any:
+        """The value, in place of what the field says; `shown` is what it is called in the note."""
+        self.misread[name] = f"{why}; used instead: {shown}"
+        return value
+
+    def in_steps(self, name: str, given: int, updates: int, steps: int) -> int:
+        """The steps of the spec, each of so many updates, in place of TRL's number, which counts updates."""
+        if given != steps * updates:
+            why = f"got {given}: no whole number of steps, each of {updates} updates"
+            self.instead(name, why, f"{steps * updates}, which are {steps} steps", steps)
+        return steps
 
 
 def spec_of_trl(name: str, given: Mapping[str, Any]) -> Imported:
@@ -366,8 +385,7 @@ def spec_of_trl(name: str, given: Mapping[str, Any]) -> Imported:
                 read.misread[key] = FIELDS[key].note
     save = read.of("save_total_limit", int)
     if save is not None and save < 2:
-        read.misread["save_total_limit"] = "grpoctl keeps two checkpoints at least"
-        save = 2
+        save = read.instead("save_total_limit", f"got {save}; grpoctl keeps two checkpoints at least", 2, 2)
     evaluated = {
         "eval_steps": _whole(read, "eval_steps"), "num_generations_eval": read.of("num_generations_eval", int),
     }  # fmt: skip
@@ -413,8 +431,7 @@ def _at_default(name: str, value: Any) -> bool:
 def _whole(read: _Reading, name: str) -> int | None:
     value = read.of(name, int, float)
     if value is not None and (value < 1 or not float(value).is_integer()):
-        read.misread[name] = f"got {value:g}, a share of the steps; allowed: a whole number"
-        value = DEFAULTS[name]
+        value = read.default(name, f"got {value:g}, a share of the steps; allowed: a whole number")
     return None if value is None else int(value)
 
 
@@ -434,8 +451,7 @@ def _dtype_of(read: _Reading) -> str:
     if dtype is None:
         return _DTYPE
     if dtype not in ("auto", "float32", "bfloat16"):
-        read.misread["dtype"] = f"got {dtype!r}; allowed: auto, float32, bfloat16"
-        return _DTYPE
+        dtype = read.instead("dtype", f"got {dtype!r}; allowed: auto, float32, bfloat16", _DTYPE, _DTYPE)
     return str(dtype)
 
 
@@ -444,20 +460,19 @@ def _lora_of(read: _Reading, assumed: list[str]) -> dict[str, Any] | None:
     if not said and not read.given.get("use_peft"):
         return None
     targets = read.given.get("lora_target_modules")
+    names = " and ".join(_LORA_TARGETS)
     if not targets:
         targets = list(_LORA_TARGETS)
-        names = " and ".join(_LORA_TARGETS)
         assumed.append(f"model.lora.target_modules: left to PEFT, which takes {names} of most models, not of all")
     targets = [targets] if isinstance(targets, str) else targets
     if not isinstance(targets, list) or not all(isinstance(name, str) for name in targets):
-        read.misread["lora_target_modules"] = f"got {targets!r}; allowed: a list of names"
-        targets = list(_LORA_TARGETS)
+        why = f"got {targets!r}; allowed: a list of names"
+        targets = read.instead("lora_target_modules", why, names, list(_LORA_TARGETS))
     numbers = {}
     for name, default in _LORA.items():
         value = read.given.get(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            read.misread[name] = f"got {value!r}, which is no number"
-            value = default
+            value = read.instead(name, f"got {value!r}, which is no number", default, default)
         numbers[name.removeprefix("lora_")] = value
     return {
         "r": int(numbers["r"]), "lora_alpha": float(numbers["alpha"]), "lora_dropout": float(numbers["dropout"]),
@@ -473,12 +488,12 @@ def _stage_of(read: _Reading, assumed: list[str]) -> dict[str, Any]:
     per = per if per is not None else generation // device if generation is not None else count
     rows = device * per
     if rows % k:
-        why = f"{rows} completions of a step on one process are no groups of {k}"
+        why = f"{rows} completions of a step on one process are no groups of {k}; used instead: {max(1, rows // k) * k}"
         read.misread.setdefault("num_generations", why)
     minibatches, prompts = max(1, per // count), max(1, rows // k)
     if per % count or minibatches > prompts:
-        read.misread["steps_per_generation"] = f"got {per}: no whole number of updates of {count} micro-batches"
-        minibatches = 1
+        why = f"got {per}: no whole number of updates of {count} micro-batches"
+        minibatches = read.instead("steps_per_generation", why, "one update of the whole rollout", 1)
     assumed.append("stages.grpo.prompts_per_step: counted for one process; multiply by the number of yours")
     iterations = read.of("num_iterations", int)
     updates = iterations * minibatches
@@ -513,21 +528,19 @@ def _stage_of(read: _Reading, assumed: list[str]) -> dict[str, Any]:
         if read.given.get(field_) is not None:
             stage[field_] = read.of(field_, type(DEFAULTS[field_]))
     if stage.get("optim", "adamw_torch") not in OPTIMISERS:
-        read.misread["optim"] = f"got {stage.pop('optim')}; allowed: {', '.join(OPTIMISERS)}"
+        own = GrpoStage.model_fields["optim"].default
+        why = f"got {stage['optim']}; allowed: {', '.join(OPTIMISERS)}"
+        stage["optim"] = read.instead("optim", why, own, own)
     if "ref_model_sync_steps" in read.given:
         every = read.of("ref_model_sync_steps", int)
-        if every % updates:
-            read.misread["ref_model_sync_steps"] = f"got {every}: no whole number of steps, each of {updates} updates"
-        stage["ref_model_sync_steps"] = max(1, every // updates)
+        stage["ref_model_sync_steps"] = read.in_steps("ref_model_sync_steps", every, updates, max(1, every // updates))
     return stage
 
 
 def _length_of(read: _Reading, updates: int, assumed: list[str]) -> dict[str, Any]:
     steps = read.of("max_steps", int)
     if steps > 0:
-        if steps % updates:
-            read.misread["max_steps"] = f"got {steps}: no whole number of rollouts, each of {updates} updates"
-        return {"max_steps": max(1, math.ceil(steps / updates))}
+        return {"max_steps": read.in_steps("max_steps", steps, updates, math.ceil(steps / updates))}
     epochs = read.of("num_train_epochs", float)
     assumed.append("stages.grpo.max_steps: by num_train_epochs of task.train_prompts")
     return {"epochs": epochs}
@@ -540,27 +553,28 @@ def _rate_of(read: _Reading, updates: int) -> dict[str, Any]:
     )
     known = {"constant": "constant", "constant_with_warmup": "constant", "linear": "linear", "cosine": "cosine"}
     if given not in known:
-        read.misread["lr_scheduler_type"] = f"got {given!r}; allowed: {', '.join(known)}"
+        given = read.default("lr_scheduler_type", f"got {given!r}; allowed: {', '.join(known)}")
     if 0 < warmup < 1:
-        read.misread["warmup_steps"] = f"got {warmup:g}, a share of the steps; allowed: a whole number"
-        warmup = 0
+        warmup = read.default("warmup_steps", f"got {warmup:g}, a share of the steps; allowed: a whole number")
     if given == "constant":
         warmup = 0  # TRL's has none
-    return {"lr_scheduler_type": known.get(given, "linear"), "warmup_steps": int(warmup) // updates}
+    steps = read.in_steps("warmup_steps", int(warmup), updates, int(warmup) // updates)
+    return {"lr_scheduler_type": known[given], "warmup_steps": steps}
 
 
 def _loss_of(read: _Reading) -> dict[str, Any]:
     loss, level = read.of("loss_type", str), read.of("importance_sampling_level", str)
     delta = read.of("delta", float)
-    surrogate, reduction = "clip", "token_mean"
     if loss == "bnpo":
-        read.misread["loss_type"] = "bnpo: the mean is over the step's tokens here, over each micro-batch's in TRL"
+        why = "bnpo: the mean is over the step's tokens here, over each micro-batch's in TRL"
+        surrogate, reduction = read.instead("loss_type", why, "dapo", _DAPO)
     else:
         pairs = [pair for pair, theirs in LOSSES.items() if theirs == (loss, level) and pair[0] != "dual_clip"]
         if pairs:
             surrogate, reduction = pairs[0]
         else:
-            read.misread["loss_type"] = f"got {loss} with importance_sampling_level {level}, which no surrogate is"
+            why = f"got {loss} with importance_sampling_level {level}, which no surrogate is"
+            surrogate, reduction = read.instead("loss_type", why, "dapo", _DAPO)
     high, keys = read.of("epsilon_high", float), {}
     if surrogate == "cispo":
         keys = {"cispo_max_weight": high if high is not None else read.of("epsilon", float)}
@@ -578,6 +592,5 @@ def _advantage_of(read: _Reading) -> dict[str, Any]:
     scale = read.of("scale_rewards", str, bool)
     scale = {True: "group", False: "none"}.get(scale, scale)
     if scale not in ("group", "batch", "none"):
-        read.misread["scale_rewards"] = f"got {scale!r}; allowed: group, batch, none"
-        scale = "group"
+        scale = read.default("scale_rewards", f"got {scale!r}; allowed: group, batch, none")
     return {"advantage": {"scale_rewards": scale, "ddof": 1, "eps": TRL_EPS}}

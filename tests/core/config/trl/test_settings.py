@@ -147,6 +147,32 @@ def test_what_was_not_understood_is_listed_and_the_rest_is_valid(given: dict[str
     check_fit(RunSpec.model_validate(imported.tree))
 
 
+@pytest.mark.parametrize(
+    ("given", "field", "instead", "mapped"),
+    [
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, "lr_scheduler_type", "linear", {"lr_scheduler_type": "linear"}),
+        ({"warmup_steps": 0.1}, "warmup_steps", "0", {"warmup_steps": 0}),
+        # steps of two updates each: 5 of warm-up are two whole steps, 101 of training are in 51
+        ({"warmup_steps": 5}, "warmup_steps", "4, which are 2 steps", {"warmup_steps": 2}),
+        ({"max_steps": 101}, "max_steps", "102, which are 51 steps", {"max_steps": 51}),
+        ({"ref_model_sync_steps": 3}, "ref_model_sync_steps", "2, which are 1 steps", {"ref_model_sync_steps": 1}),
+        ({"optim": "adafactor"}, "optim", "adamw_torch", {"optim": "adamw_torch"}),
+        ({"loss_type": "vespo"}, "loss_type", "dapo", {"surrogate": "clip", "reduction": "token_mean"}),
+        ({"num_generations": 3}, "num_generations", "6", {"prompts_per_step": 2}),
+        ({"epsilon_high": "x"}, "epsilon_high", "null", {}),
+    ],
+)
+def test_what_stands_in_for_a_misread_field_is_said(
+    given: dict[str, Any], field: str, instead: str, mapped: dict[str, Any]
+) -> None:
+    imported = spec_of_trl("x", {"num_iterations": 2, **given})
+    assert imported.misread[field].partition("; used instead: ")[2] == instead
+    stage = imported.tree["stages"]["grpo"]
+    assert {key: stage[key] for key in mapped} == mapped
+    whole = spec_of_trl("x", {"num_iterations": 2, "warmup_steps": 6, "max_steps": 100})
+    assert whole.misread == {}
+
+
 def test_a_misread_field_says_what_was_got_and_a_misspelt_one_what_is_near() -> None:
     misread = spec_of_trl("x", {"num_generations": "eight", "per_device_train_batch_size": 6}).misread
     assert "'eight'" in misread["num_generations"]
