@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -26,8 +28,11 @@ from grpoctl.runs.run_dir import Home, RunDir
 
 def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Run (id, directory), or experiment (its newest run).")],
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR|FILE]", help="A new or empty folder; with --to a new file.")
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DIR|FILE] [KEY=VALUE]...", help="A new or empty folder; with --to a new file, and settings."
+        ),
     ] = None,
     merged: Annotated[bool, typer.Option("--merged", help="Merge the adapter into the weights of its base.")] = False,
     to: Annotated[
@@ -41,14 +46,31 @@ def export(
     ] = None,
     json: Json = False,
 ) -> None:
+    place, overrides = _place_and_overrides(rest or ())
     if to is not None:
-        _export_settings(run, to, folder, profile, merged=merged, json=json)
+        wanted = _Wanted(name=run, to=to, profile=profile, overrides=overrides)
+        _export_settings(wanted, place, merged=merged, json=json)
         return
     if profile is not None:
         raise UserError("--profile belongs to --to; weights are those of a run")
-    if folder is None:
+    if overrides:
+        raise UserError(f"got {overrides[0]}; settings belong to --to, weights are those of a run; a folder: ./NAME")
+    if place is None:
         raise UserError("missing argument DIR: where the weights are to go, a new or empty folder")
-    folder = Path(os.path.expanduser(folder))
+    _export_weights(run, place, merged=merged, json=json)
+
+
+def _place_and_overrides(words: Sequence[str]) -> tuple[Path | None, list[str]]:
+    """The folder or file among the words, and the others: KEY=VALUE, which a path with a / before the = is not."""
+    overrides = [word for word in words if "=" in word and "/" not in word.partition("=")[0]]
+    places = [word for word in words if word not in overrides]
+    if len(places) > 1:
+        raise UserError(f"got {places[0]} and {places[1]}; allowed: one folder or file, and settings as KEY=VALUE")
+    return (Path(os.path.expanduser(places[0])) if places else None), overrides
+
+
+def _export_weights(run: str, folder: Path, *, merged: bool, json: bool) -> None:
+    """Copy the weights of a run to a folder, or merge them there."""
     home = Home.locate()
     exported = exported_run(home, run)
     print_choice(home, run, exported.run)
@@ -88,14 +110,24 @@ def export(
 _WRITERS = {"trl": trl_script, "verl": verl_overrides}
 
 
-def _export_settings(name: str, to: str, file: Path | None, profile: str | None, *, merged: bool, json: bool) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Wanted:
+    """Whose settings, for which trainer, in which profile, with what changed."""
+
+    name: str
+    to: str
+    profile: str | None
+    overrides: Sequence[str]
+
+
+def _export_settings(wanted: _Wanted, target: Path | None, *, merged: bool, json: bool) -> None:
     """Print the settings of an experiment or a run for another trainer, or write them to a new file."""
+    name, to = wanted.name, wanted.to
     if to not in _WRITERS:
         raise UserError(f"got --to {to!r}; allowed: {', '.join(_WRITERS)}")
     if merged:
         raise UserError("--merged is about weights, and --to writes settings; give one of them")
-    text = _WRITERS[to](_spec_of(name, profile))
-    target = None if file is None else Path(os.path.expanduser(file))
+    text = _WRITERS[to](_spec_of(wanted))
     if target is not None and not create_text(target, text):
         raise UserError(f"{target} is there already; choose another name")
     if json:
@@ -109,14 +141,16 @@ def _export_settings(name: str, to: str, file: Path | None, profile: str | None,
         )
 
 
-def _spec_of(name: str, profile: str | None) -> RunSpec:
-    """The spec of an experiment in this profile, or of a run. Raises UserError for a sweep."""
-    home = Home.locate()
+def _spec_of(wanted: _Wanted) -> RunSpec:
+    """The spec of an experiment in this profile with these overrides, or of a run. Raises UserError for a sweep."""
+    home, name, profile, overrides = Home.locate(), wanted.name, wanted.profile, wanted.overrides
     kind = spec_or_run(home, name)
     if kind == "experiment":
-        return load(name, profile=profile or FULL, revisions=revisions_of(home)).spec
+        return load(name, profile=profile or FULL, overrides=overrides, revisions=revisions_of(home)).spec
     if not isinstance(kind, RunDir):
         raise UserError(f"{name} is a sweep; allowed: an experiment or a run")
     if profile is not None:
         raise UserError(f"{name} is a run, which has its profile; leave --profile out")
+    if overrides:
+        raise UserError(f"{name} is a run, which has its settings; leave {overrides[0]} out")
     return read_resolved(kind.spec)

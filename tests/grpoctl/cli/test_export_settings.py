@@ -63,6 +63,25 @@ def test_a_runs_settings_are_its_own(grpoctl: Grpoctl, home: Home) -> None:
     assert grpoctl("export", run.id, "--to", "trl", "-p", "tiny").code == 2
 
 
+def test_overrides_are_applied_and_are_no_file(grpoctl: Grpoctl, home: Home, tmp_path: Path) -> None:
+    words = ("num_generations=4", "p31.py", "stages.grpo.learning_rate=2e-4")
+    assert grpoctl("export", "p31", "--to", "trl", "-p", "tiny", *words).code == 0
+    config = config_in((tmp_path / "p31.py").read_text())
+    assert (config["num_generations"], config["learning_rate"]) == (4, 2e-4)
+    assert [file.name for file in tmp_path.glob("*=*")] == []
+    assert grpoctl("export", "p31", "--to", "trl", "./a=b.py").code == 0  # a path
+    assert (tmp_path / "a=b.py").is_file()
+    run, _ = untrained(home, "p31", profile="tiny")
+    for argv, says in (
+        (("p31", "--to", "trl", "foo=1"), "foo"),
+        (("p31", "--to", "trl", "one.py", "two.py"), "one folder or file"),
+        ((run.id, "--to", "trl", "beta=1"), "leave beta=1 out"),
+        ((run.id, "beta=1"), "belong to --to"),
+    ):
+        said = grpoctl("export", *argv)
+        assert (said.code, len(said.err.splitlines()), says in said.err) == (2, 1, True), said.err
+
+
 def test_an_adapter_on_all_linear_layers_comes_and_goes(grpoctl: Grpoctl, tmp_path: Path) -> None:
     """PEFT and verl take it as a text; in a list it would be the name of a module."""
     (tmp_path / "c.yaml").write_text("{use_peft: true, lora_target_modules: all-linear}")
