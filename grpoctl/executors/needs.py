@@ -1,4 +1,4 @@
-"""What the trainer of a spec needs of this machine before a run starts: packages, files, programs, names that exist.
+"""What the trainer of a spec needs of this machine before a run starts: a model, packages, files, programs, names.
 
 As far as files tell: no user's module is imported, and no program is started. What of a spec fits its trainer at all is
 core.config.run.check_fit's. Where workers are on other machines, those say what they lack.
@@ -19,7 +19,8 @@ from core.config import RunSpec
 from core.config.trainer import words
 from core.config.trl.fields import TRAINER_ARGUMENTS
 from core.config.trl.values import FILES
-from core.errors import SpecError, UserError
+from core.errors import ModelError, SpecError, UserError
+from core.models.sources import gguf_file, local
 from core.tasks.rewards.worker import NotFound, check_reference
 from grpoctl.config import plain
 from grpoctl.config.documents import Kind, read_document
@@ -36,10 +37,11 @@ def check_trainer(spec: RunSpec) -> None:
         case "command":
             _check_programs(spec)
         case "trl":
+            _check_model(spec)
             for key, problem in _lacking(spec):
                 raise SpecError(problem, key=f"trainer.{key}")
         case "grpoctl":
-            pass
+            _check_model(spec)
         case other:
             assert_never(other)
 
@@ -55,6 +57,20 @@ def check_map(spec: RunSpec) -> None:
         from grpoctl.diagnose.readers.user_settings import columns_of
 
         columns_of(spec.trainer.map, "trainer.map")
+
+
+def _check_model(spec: RunSpec) -> None:
+    """Raises SpecError where the model is a path, and no model is there; one of the hub is looked for by the run."""
+    if spec.model is None:
+        return
+    source = spec.model.source
+    try:
+        if gguf_file.claims(source):
+            gguf_file.find(source)
+        elif local.claims(source):
+            local.find(source)
+    except ModelError as error:
+        raise SpecError(str(error), key="model.source") from None
 
 
 def _check_programs(spec: RunSpec) -> None:

@@ -16,6 +16,7 @@ from core.config import ModelSpec
 
 ORIGIN = "origin.json"  # in a cache entry that was made of a GGUF file
 ADVICE = "give a local directory as model.source, make the hub reachable, or use --profile tiny"
+OTHER_PLACE = "give a folder that save_pretrained wrote, a GGUF file or a hub id, or use --profile tiny"
 Kind = Literal["builtin", "directory", "gguf", "hub", "wheel"]
 Pairs = Callable[[], Sequence[tuple[str, str]]]  # what the built-in model is warmed up on
 

@@ -20,7 +20,7 @@ from core.config import ModelSpec
 from core.errors import ModelError, StorageError
 from core.models.cache import cache_root, check_free_space, get_or_make, sha256_of
 from core.models.messages import first_line, no_progress_bars, note
-from core.models.sources.base import ADVICE, ORIGIN, Origin, Pairs, path_of, read_origin, unfit_file_errors
+from core.models.sources.base import ORIGIN, OTHER_PLACE, Origin, Pairs, path_of, read_origin, unfit_file_errors
 
 FILES = ("config.json", "model.safetensors", "tokenizer_config.json", ORIGIN)
 MAGIC = b"GGUF"
@@ -81,9 +81,7 @@ def claims(source: str) -> bool:
 
 def locate(spec: ModelSpec, _pairs: Pairs) -> Origin:
     """The model of the user's own file in our cache, made now unless it is there."""
-    path = path_of(spec.source)
-    if not path.is_file():
-        raise ModelError(f"got model.source {spec.source!r}, and there is no such file; {ADVICE}")
+    path = find(spec.source)
     content = read_content(path)
     try:
         digest = sha256_of(path)
@@ -92,6 +90,14 @@ def locate(spec: ModelSpec, _pairs: Pairs) -> Origin:
     file = path.resolve()
     origin = Origin(source=spec.source, kind="gguf", path=file, sha256=digest, quantised=content.quantised)
     return dequantise(lambda _: nullcontext(file), origin, spec.dtype)
+
+
+def find(source: str) -> Path:
+    """The file, of whose content nothing is read. Raises ModelError where there is none."""
+    path = path_of(source)
+    if not path.is_file():
+        raise ModelError(f"got the model {source!r}, and there is no such file; {OTHER_PLACE}")
+    return path
 
 
 def dequantise(open_file: OpenFile, origin: Origin, dtype: str) -> Origin:

@@ -14,7 +14,7 @@ from typing import Any
 from core.config import ModelSpec
 from core.errors import ModelError
 from core.models.cache import sha256_of
-from core.models.sources.base import ADVICE, Origin, Pairs, path_of
+from core.models.sources.base import OTHER_PLACE, Origin, Pairs, path_of
 
 CONFIG, INDEX, SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
 OLD_INDEX, OLD_SINGLE = "pytorch_model.bin.index.json", "pytorch_model.bin"
@@ -30,14 +30,20 @@ def claims(source: str) -> bool:
 
 def locate(spec: ModelSpec, _pairs: Pairs) -> Origin:
     """The user's own folder. Raises ModelError where there is none, or where it holds no whole model."""
-    folder = path_of(spec.source)
-    if not folder.is_dir():
-        raise ModelError(f"got model.source {spec.source!r}, which is no directory; {ADVICE}")
-    check(folder)
+    folder = find(spec.source)
     files = weight_files(folder)
     hashed = len(files) == 1 and files[0].stat().st_size <= HASHED
     digest = sha256_of(files[0]) if hashed else None
     return Origin(source=spec.source, kind="directory", path=folder.resolve(), sha256=digest)
+
+
+def find(source: str) -> Path:
+    """The folder of a whole model; nothing is hashed. Raises ModelError."""
+    folder = path_of(source)
+    if not folder.is_dir():
+        raise ModelError(f"got the model {source!r}, which is no directory; {OTHER_PLACE}")
+    check(folder)
+    return folder
 
 
 def weight_files(folder: Path) -> list[Path]:

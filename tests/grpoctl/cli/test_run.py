@@ -36,6 +36,15 @@ def test_a_dry_run_resolves_and_writes_nothing(grpoctl: Grpoctl, home: Home) -> 
     assert not home.path.exists()
 
 
+def test_a_models_folder_that_is_not_there_is_refused_before_a_run_has_a_directory(
+    grpoctl: Grpoctl, home: Home
+) -> None:
+    for dry in ((), ("--dry-run",)):
+        said = grpoctl("run", "p31", "-p", "small", "model.source=./nothere", *dry)
+        assert (said.code, len(said.err.splitlines()), "no directory" in said.err) == (2, 1, True)
+    assert home.runs() == []
+
+
 def test_a_dry_run_ends_with_what_is_run_how_long_it_takes_and_its_command(
     grpoctl: Grpoctl, home: Home, recorded: Recorded
 ) -> None:

@@ -143,3 +143,24 @@ def test_a_map_that_names_no_metric(given: dict[str, str], facts: list[str]) -> 
 @pytest.mark.parametrize("given", [{"reward/mean": "qux"}, {"qux": "reward/mean"}])
 def test_a_map_in_either_order(given: dict[str, str]) -> None:
     check_map(load("mine.yaml", overrides=[f"trainer.map={json.dumps(given)}"]).spec)
+
+
+def test_a_path_that_is_no_model_is_refused_and_a_hub_id_is_not(here: Path) -> None:
+    (here / "adapter").mkdir()
+    (here / "adapter" / "adapter_config.json").write_text("{}")
+    (here / "mine.gguf").write_bytes(b"")
+
+    def sourced(source: str, *overrides: str) -> RunSpec:
+        return load("p31", profile="small", overrides=[f"model.source={source}", *overrides]).spec
+
+    for source, says in (
+        ("./nothere", "no directory; give a folder"),
+        ("/nowhere/at/all", "no directory; give a folder"),
+        ("~/nowhere/at/all", "no directory; give a folder"),
+        ("./adapter", "it is an adapter; merge it first"),
+        ("./none.gguf", "no such file; give a folder"),
+    ):
+        refused(sourced(source), "model.source", says)
+        refused(sourced(source, "trainer.kind=trl"), "model.source", says)
+    for source in ("org/nothere", "builtin:tiny", "./mine.gguf"):
+        check_trainer(sourced(source))

@@ -137,5 +137,5 @@ def test_a_disk_that_fills_up_leaves_nothing(file: Path, own_cache: Path, monkey
 
 
 def test_a_file_that_is_not_there() -> None:
-    with pytest.raises(ModelError, match=r"got model\.source 'none\.gguf', and there is no such file"):
+    with pytest.raises(ModelError, match=r"got the model 'none\.gguf', and there is no such file"):
         loading.load(ModelSpec(source="none.gguf"), list)
