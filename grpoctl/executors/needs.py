@@ -10,16 +10,18 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, assert_never
 
-from core.config import RunSpec
+from core.config import ModelSpec, RunSpec
 from core.config.trainer import words
 from core.config.trl.fields import TRAINER_ARGUMENTS
 from core.config.trl.values import FILES
 from core.errors import ModelError, SpecError, UserError
+from core.models import catalogue
 from core.models.sources import gguf_file, local
 from core.tasks.rewards.worker import NotFound, check_reference
 from grpoctl.config import plain
@@ -27,6 +29,7 @@ from grpoctl.config.documents import Kind, read_document
 
 TRL = "1.16"  # whose private methods are overridden, as the extra of pyproject.toml says
 _ACCELERATE = Kind(name="accelerate's configuration", holds="a mapping of its settings", file="a YAML or JSON file")
+_WITH_TOOLS = "Qwen/Qwen2.5-1.5B-Instruct"
 _RUN_DIR = "\x1a"  # stands for the run's directory, which is not there yet
 
 
@@ -106,6 +109,27 @@ def _lacking(spec: RunSpec) -> Iterator[tuple[str, str]]:
         if isinstance(value := args.get(name), str) and (problem := _json_problem(value)) is not None:
             yield f"args.{name}", problem
     yield from _unresolved(args)
+    asked = next((name for name in ("tools", "environment_factory") if args.get(name)), None)
+    if asked is not None and not _may_show_tools(spec.language_model):
+        problem = f"the chat template of {spec.language_model.source!r} has no tool_calls, so it cannot show a call"
+        yield f"args.{asked}", f"{problem}; give a model whose template has, such as {_WITH_TOOLS}"
+
+
+def _may_show_tools(model: ModelSpec) -> bool:
+    """Whether the model's chat template could write a tool call: one that does names tool_calls, or dumps messages.
+
+    True where the files that say so are not on this machine.
+    """
+    if model.source.startswith("builtin:"):
+        return False
+    folder = None
+    if not gguf_file.claims(model.source):
+        with suppress(ModelError):  # of what can be no hub id, which the run says
+            folder = catalogue.local_folder(model.source, model.revision)
+    if folder is None:
+        return True
+    template = local.chat_template(folder)
+    return "tool_calls" in template or "tojson" in template
 
 
 def _packages(spec: RunSpec) -> Iterator[tuple[str, str]]:

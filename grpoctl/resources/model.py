@@ -17,6 +17,7 @@ from core.errors import ModelError
 from core.health.before.resources.memory import Tokens
 from core.health.before.resources.shapes import PUBLISHED, Shape, from_config
 from core.models import catalogue
+from core.models.sources.local import chat_template
 from core.tasks.base import Example, Task
 from core.tasks.text import prompt_of
 
@@ -126,7 +127,7 @@ def lengths(spec: RunSpec, task: Task, folder: Path | None) -> Lengths:
     answers = [task.target(example) for example in task.examples("train")] if supervised else []
     file = folder / TOKENIZER if folder is not None and (folder / TOKENIZER).is_file() else None
     counted = _counted(file, [_text(example) for example in examples], answers)
-    template = TEMPLATE if file is None or _templated(file.parent) else 0
+    template = TEMPLATE if file is None or chat_template(file.parent) else 0
     template = 0 if spec.language_model.source.startswith("builtin:") else template
     if counted is not None:
         prompt, answer = counted
@@ -134,14 +135,6 @@ def lengths(spec: RunSpec, task: Task, folder: Path | None) -> Lengths:
     prompt, answer = (_guessed(texts) for texts in ([_text(example) for example in examples], answers))
     tokens = Tokens(prompt=prompt + template, answer=answer + 1)
     return Lengths(tokens=tokens, whence=f"a guess, {CHARACTERS:g} characters to a token")
-
-
-def _templated(folder: Path) -> bool:
-    """Whether the tokenizer has a chat template: in a file of its own, or among its settings."""
-    settings = folder / "tokenizer_config.json"
-    with suppress(OSError, ValueError):
-        return (folder / "chat_template.jinja").is_file() or '"chat_template"' in settings.read_text(encoding="utf-8")
-    return False
 
 
 def _blended(stage: object) -> bool:

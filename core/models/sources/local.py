@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,18 @@ def count_parameters(folder: Path) -> int | None:
     except (ModelError, OSError, TypeError):
         return None
     return sum(counts) or None
+
+
+def chat_template(folder: Path) -> str:
+    """The chat template of the folder's tokenizer, all of them where there are several; empty where there is none."""
+    texts = []
+    with suppress(OSError, ValueError):
+        texts.append((folder / "chat_template.jinja").read_text(encoding="utf-8"))
+    for name in ("tokenizer_config.json", "chat_template.json"):
+        with suppress(ModelError):
+            if given := _read(folder / name).get("chat_template"):
+                texts.append(given if isinstance(given, str) else json.dumps(given))
+    return "\n".join(texts)
 
 
 def _shards(index: Path) -> list[str]:

@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+from trl.chat_template_utils import supports_tool_calling
 
 from core.config import RunSpec
 from core.config.run import check_fit
@@ -53,7 +59,9 @@ def refused(spec: RunSpec, key: str, *facts: str) -> None:
 
 def test_what_is_there_is_not_refused() -> None:
     check_trainer(trl())
-    check_trainer(trl(accelerate_config="fsdp.yaml", args={"tools": ["./tools.py:search", "json:dumps"]}))
+    check_trainer(trl(accelerate_config="fsdp.yaml"))
+    tools = 'trainer.args={tools: ["./tools.py:search", "json:dumps"]}'  # the built-in model takes none
+    check_trainer(load("p31", profile="tiny", overrides=["trainer.kind=trl", "model.source=a/b", tools]).spec)
     check_trainer(trl(args={"fsdp_config": "ds.json", "accelerator_config": '{"even_batches": true}'}))
     check_trainer(load("mine.yaml").spec)
     check_trainer(load("mine.yaml", overrides=["trainer.command='{run_dir}/made-there {learning_rate}'"]).spec)
@@ -164,3 +172,29 @@ def test_a_path_that_is_no_model_is_refused_and_a_hub_id_is_not(here: Path) -> N
         refused(sourced(source, "trainer.kind=trl"), "model.source", says)
     for source in ("org/nothere", "builtin:tiny", "./mine.gguf"):
         check_trainer(sourced(source))
+
+
+def test_tools_need_a_chat_template_that_can_show_a_call(here: Path) -> None:
+    """TRL's own test of a template, for which it must have loaded the tokenizer, agrees."""
+    model = here / "model"
+    PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0}, "a"))).save_pretrained(model)
+    (model / "config.json").write_text("{}")
+    save_file({"w": torch.zeros(1)}, model / "model.safetensors")
+    tools = ["trainer.kind=trl", "trainer.args={tools: [json:dumps]}"]
+    plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    calls = plain.replace(
+        "}}", "}}{% for c in m.tool_calls %}{{ c.function.name }}{{ c.function.arguments }}{% endfor %}"
+    )
+    for template, takes in ((None, False), (plain, False), (calls, True), ("{{ messages | tojson }}", True)):
+        (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+        spec = load("p31", profile="small", overrides=["model.source=./model", *tools]).spec
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(model)
+        assert supports_tool_calling(tokenizer) is takes
+        if takes:
+            check_trainer(spec)
+        else:
+            refused(spec, "trainer.args.tools", "has no tool_calls", "give a model whose template has")
+    refused(trl(args={"environment_factory": "json:JSONDecoder"}), "trainer.args.environment_factory", "builtin:tiny")
+    for source in ("a/b/c", "a/nothere"):  # the run says what is no hub id, or not in the hub
+        check_trainer(load("p31", profile="small", overrides=[f"model.source={source}", *tools]).spec)
+    check_trainer(trl(args={"rollout_func": "json:dumps"}))
