@@ -70,7 +70,7 @@ def _not_a_number(rows: StepTable) -> Finding | None:
         for metric in _WATCHED_FOR_NAN:
             if metric in row and row[metric] is None:
                 step = int(row.get("step") or 0)
-                kept = "" if row.get("update") else "; the update was not applied"
+                kept = "; the update was not applied" if row.get("update") == 0 else ""
                 return Finding(
                     id="numerical",
                     severity="error",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from core.config import GrpoStage, RunSpec
 from core.config.trainer import words
 from core.errors import GrpoError, NotFoundError, RunError
+from core.health.rules.numerical import NEEDED
 from grpoctl.children import child_environment, last_line, python_module
 from grpoctl.config import plain
 from grpoctl.executors.hooks import Hooks
@@ -201,8 +202,10 @@ class Log:
         stage = next((stage for stage in self._spec.stages.values() if isinstance(stage, GrpoStage)), None)
         each = 0 if stage is None else int(stage.num_generations) * stage.prompts_per_step
         tokens = 0.0
+        measured: set[str] = set(NEEDED)  # another column that never was a number was not measured (core's `numerical`)
         for step in sorted(rows):
-            row = rows[step]
+            measured.update(name for name, value in rows[step].items() if value is not None)
+            row = {name: value for name, value in rows[step].items() if name in measured}
             drawn = row.get("completions")
             completions = step * each if drawn is None else drawn
             tokens = row.get("tokens") or tokens
@@ -218,11 +221,13 @@ class Log:
 
 
 def _by_step(rows: object) -> dict[int, Row]:
-    """step -> everything that rows of that step say; rows without a step are numbered as they come."""
+    """step -> everything that rows of that step say; rows without a step are numbered as they come.
+
+    None is a value that is no finite number: it stands where no row of the step has a number.
+    """
     known: dict[int, Row] = {}
     for number, row in enumerate(rows, 1):  # type: ignore[arg-type,var-annotated]
         step = row.get("step")
-        known.setdefault(number if step is None else int(step), {}).update(
-            {name: value for name, value in row.items() if value is not None}
-        )
+        of_step = known.setdefault(number if step is None else int(step), {})
+        of_step.update({name: value for name, value in row.items() if value is not None or name not in of_step})
     return known
