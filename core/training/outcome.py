@@ -46,14 +46,18 @@ class RunOutcome:
 
 
 def outcome(table: StepTable) -> RunOutcome:
-    """What the table says was reached. Where there is nothing, no evaluation, no step, only what was spent: 0."""
+    """What the table says was reached. Where there is nothing, no evaluation, no step, only what was spent: 0.
+
+    What the last row does not count is not among it.
+    """
     evaluations = [row for row in table if row.get("eval/reward") is not None]
     steps = steps_of(table)
     trained = [row for row in evaluations if row.get("step")]
     best = _best(trained or evaluations)
     first = [row for row in evaluations if row.get("step") == 0]
     final = {**_means(steps[-LAST:]), **_evaluation(evaluations[-1:]), **run_metrics(table)} if steps else {}
-    spent = {name: (table[-1].get(name) or 0.0) if table else 0.0 for name in COUNTED}
+    last: Row = table[-1] if table else dict.fromkeys(COUNTED, 0.0)
+    spent = {name: last.get(name) or 0.0 for name in COUNTED if name in last}
     return RunOutcome(
         start=_evaluation(first),
         final=final | spent,

@@ -155,7 +155,9 @@ def beside_the_record(result: Mapping[str, Any], recorded: Mapping[str, float]) 
 
 def _ending(result: Mapping[str, Any]) -> Line:
     seconds = number(result.get("seconds"))
-    done = [plural(int(result["steps"]), "step"), plural(int(result["updates"]), "update")]
+    done = [plural(int(result["steps"]), "step")]
+    if result.get("trainer") != "command":  # what it did at a step was not seen
+        done.append(plural(int(result["updates"]), "update"))
     done += [f"{seconds:.1f} s"] if seconds is not None else []
     status = str(result["status"])
     what = f"{label(result)}, profile {result['profile']}, seed {result['seed']}: {', '.join(done)}"

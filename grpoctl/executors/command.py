@@ -209,7 +209,8 @@ class Log:
             drawn = row.get("completions")
             completions = step * each if drawn is None else drawn
             tokens = row.get("tokens") or tokens
-            yield {**row, "step": step, "stage": 0, "completions": completions, "tokens": tokens}
+            counted = {"completions": completions, **({"tokens": tokens} if tokens else {})}
+            yield {**row, "step": step, "stage": 0, **counted}
 
     def _state(self) -> object:
         """What changes when the log grows."""

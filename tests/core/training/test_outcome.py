@@ -28,7 +28,7 @@ def step(number: int, update: int, valid: float, **more: float | None) -> Row:
 
 
 TABLE: list[Row] = [
-    {"step": 0, "completions": 0, "eval/reward": 0.4, "eval/valid": 0.8},
+    {"step": 0, "completions": 0, "tokens": 0, "eval/reward": 0.4, "eval/valid": 0.8},
     step(1, 1, 0.5, loss=1.0),
     step(2, 0, 0.0, **{"eval/reward": 0.7, "eval/valid": 0.9}),  # collapsed after an update
     step(3, 1, 0.0, loss=3.0),  # collapsed after a skip
@@ -75,6 +75,11 @@ def test_of_nothing_nothing_was_reached() -> None:
     assert (got.start, got.final, got.best) == ({}, nothing, {})
     before = outcome(TABLE[:1])
     assert (before.final, before.best["step"]) == (nothing, 0)
+
+
+def test_what_is_not_counted_was_not_spent() -> None:
+    final = outcome([{"step": 1, "completions": 8}]).final
+    assert (final["completions"], "tokens" in final) == (8, False)
 
 
 def test_what_was_spent_on_supervised_steps_is_nothing() -> None:

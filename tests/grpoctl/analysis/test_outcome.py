@@ -72,6 +72,13 @@ STAGES = {
 }
 
 
+def test_a_command_is_not_said_to_have_made_updates() -> None:
+    ended = [sentences(RESULT | more)[0].text for more in ({}, {"trainer": "command"})]
+    assert ended == [
+        "p31@1, profile tiny, seed 0: 200 steps, 1 update, 9.8 s", "p31@1, profile tiny, seed 0: 200 steps, 9.8 s"
+    ]  # fmt: skip
+
+
 def test_a_gain_is_said_of_the_stage_that_made_it() -> None:
     lines = [line.text for line in sentences(RESULT | {"stages": STAGES}) if line.label == "Stage"]
     assert lines == [

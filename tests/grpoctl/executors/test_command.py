@@ -17,7 +17,7 @@ from grpoctl.runs.run_dir import RunDir
 SPEC = """
 name: mine
 title: Mine
-trainer: {kind: command, command: "python3 train.py"}
+trainer: {kind: command, command: "python3 train.py", map: {tokens: seen}}
 stages:
   grpo: {num_generations: 4, prompts_per_step: 2, max_steps: 8, learning_rate: 0.01}
 """
@@ -56,3 +56,12 @@ def test_the_guard_finds_a_loss_that_is_no_number_and_says_nothing_of_updates(tm
     found = collapse_finding([{**row, "update": None} for row in rows], guards)
     assert found is not None
     assert (found.id, found.summary) == ("numerical", "step 3: loss is not a finite number")
+
+
+def test_completions_follow_from_the_spec_and_tokens_from_the_log_alone(tmp_path: Path) -> None:
+    first, second, third = recorded(
+        tmp_path, [{"step": 1, "reward": 0.5}, {"step": 2, "reward": 0.5, "seen": 70}, {"step": 3, "reward": 0.5}]
+    )
+    assert [row["completions"] for row in (first, second, third)] == [8, 16, 24]  # 4 of each of 2 prompts
+    assert "tokens" not in first
+    assert (second["tokens"], third["tokens"]) == (70, 70)
