@@ -39,6 +39,7 @@ _EVAL = tuple(metric.name for metric in EVAL if metric.name != "eval/reward_se")
 _RUN = tuple(dict.fromkeys([*(metric.name for metric in RUN), "completions", "seconds"]))
 MOST_SIDES = len(ascii_uppercase)
 SAME_BUDGET = 0.01  # budgets that differ by no more are equal
+SEEDS_ALIKE = "the seeds of each side gave the same numbers"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -349,7 +350,8 @@ def _row_of(found: Sequence[Outcomes], bounds: tuple[float | None, float | None]
     for letter, of_side in zip(ascii_uppercase, found, strict=False):
         estimate = mean_interval(list(of_side.values.values())) if of_side.n else None
         if estimate is not None and estimate.interval is not None:
-            estimate = replace(estimate, interval=clipped(estimate.interval, low, high))
+            within = None if of_side.seeds_alike else clipped(estimate.interval, low, high)
+            estimate = replace(estimate, interval=within)
         estimates[letter.lower()] = estimate
     difference = None
     if len(found) == 2 and all(of_side.n for of_side in found):
@@ -453,6 +455,8 @@ def _two(sides: Sequence[Side], place: Place, judged: Sequence[int]) -> str:
     a, b = judged
     gap = place.contrasts[a, b]
     seeds, minus = _seeds_text(gap), f"{sides[b].letter} - {sides[a].letter}"
+    if gap.seeds_alike:
+        return f"no significance test ({seeds}): {minus} is {_signed(gap.mean)} on {HEADLINE}, and {SEEDS_ALIKE}"
     if gap.family is None:
         return (
             f"no significance test ({seeds.replace('n=1 seeds', 'n=1 seed')}): {minus} is {_signed(gap.mean)} on "
@@ -476,11 +480,13 @@ def _many(sides: Sequence[Side], place: Place, judged: Sequence[int]) -> str:
     name = f"{sides[best].letter} ({sides[best].name})"
     every = {other: place.over(best, other) for other in judged if other != best}
     over = {other: gap for other, gap in every.items() if gap.family is not None}
+    few = {other: gap for other, gap in every.items() if gap.family is None and not gap.seeds_alike}
+    if not over and not few:
+        return f"no significance test: {SEEDS_ALIKE}; {name} has the highest {HEADLINE}"
+    untested = _one_seed(sides, few, best) if few else f"against some sides {SEEDS_ALIKE}"
     if not over:
-        return (
-            f"no significance test: {_one_seed(sides, every, best)}; {name} has the highest {HEADLINE}; run more seeds"
-        )
-    rest = f"; not tested: {_one_seed(sides, every, best)}" if len(over) < len(every) else ""
+        return f"no significance test: {untested}; {name} has the highest {HEADLINE}; run more seeds"
+    rest = f"; not tested: {untested}" if len(over) < len(every) else ""
     beaten = [sides[other].letter for other, gap in over.items() if gap.clear]
     alike = [sides[other].letter for other, gap in over.items() if not gap.clear]
     nearest = min(over.values(), key=lambda gap: gap.mean)
@@ -528,7 +534,9 @@ def _would_change(sides: Sequence[Side], places: Sequence[Place], judged: Sequen
         return
     over = {other: place.over(best, other) for other in judged if other != best}
     tested = [gap for gap in over.values() if gap.family is not None]
-    if len(tested) < len(over):
+    if any(gap.seeds_alike for gap in over.values()):
+        yield "seeds that act: a command gets its seed by {seed} in trainer.command"
+    elif len(tested) < len(over):
         yield "more seeds: with one a side nothing is known of what another seed does"
     if not tested:
         return

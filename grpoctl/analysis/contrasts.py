@@ -68,6 +68,11 @@ class Outcomes:
         return sorted(self.values)
 
     @property
+    def seeds_alike(self) -> bool:
+        """True where several seeds gave the same number: seeds that do nothing tell of no other runs."""
+        return self.n > 1 and len(set(self.values.values())) == 1
+
+    @property
     def mean(self) -> float:
         """The mean over its seeds."""
         return mean(list(self.values.values()))
@@ -111,7 +116,8 @@ class Contrast:
     """B minus A on one metric. `interval` has 95 % of all pairs of sides, `family` those of all pairs at once.
 
     `family` is the wider one, on which the verdict rests: in 95 % at least no difference of any two sides
-    that are looked at is outside of its own. Both are None where a side has one seed.
+    that are looked at is outside of its own. Both are None where a side has one seed,
+    and where the seeds of each side gave the same number.
     """
 
     mean: float
@@ -133,6 +139,11 @@ class Contrast:
     def clear(self) -> bool:
         """True when no difference is ruled out."""
         return self.family is not None and not self.family[0] <= 0 <= self.family[1]
+
+    @property
+    def seeds_alike(self) -> bool:
+        """True where the seeds of each side gave the same number, so that there is no interval."""
+        return self.family is None and min(self.seeds) > 1
 
     @property
     def seeds_to_show(self) -> int | None:
@@ -261,7 +272,8 @@ def _contrast(a: Outcomes, b: Outcomes, of_pair: Noise | None, family: Family) -
 
 
 def noise(a: Outcomes, b: Outcomes) -> Noise | None:
-    """The variance of the difference of two sides' means; None where a side has one seed: nothing tells of others.
+    """The variance of the difference of two sides' means; None where nothing tells of other seeds: a side has one, or
+    those of each side gave the same number.
 
     The same problems on both sides cancel what makes a problem hard; they must have the same names in the same order.
     One that is not known to every run is left out; those of a cluster count together.
@@ -321,8 +333,10 @@ def _by_cluster(table_SM: Floats, clusters: Sequence[str]) -> Floats:
     return columns_SC
 
 
-def _over_seeds(a: Outcomes, b: Outcomes) -> Noise:
-    """Of the values of seeds alone: what other problems would have shown is not in it."""
+def _over_seeds(a: Outcomes, b: Outcomes) -> Noise | None:
+    """Of the values of seeds alone: what other problems would have shown is not in it. None where seeds do nothing."""
+    if a.seeds_alike and b.seeds_alike:
+        return None
     if a.seeds == b.seeds:
         method: Literal["paired", "welch"] = "paired"
         columns = [[b.values[seed] - a.values[seed] for seed in a.seeds]]
@@ -368,7 +382,9 @@ def _rests_on(a: Outcomes, b: Outcomes) -> tuple[int, ...]:
     for seed in sorted(a.values.keys() & b.values.keys()):
         rest_a, rest_b = a.without(seed), b.without(seed)
         gap, of_rest = rest_b.mean - rest_a.mean, noise(rest_a, rest_b)
-        assert of_rest is not None
+        if of_rest is None:  # it is the only one that differs
+            carrying.append(seed)
+            continue
         half = t_quantile(of_rest.beyond, of_rest.df) * math.sqrt(of_rest.variance)
         if abs(gap) <= half or (gap > 0) != (b.mean > a.mean):
             carrying.append(seed)

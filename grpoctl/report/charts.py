@@ -23,7 +23,7 @@ _STEP = 22  # pixels of a row
 BEST, WORSE, UNTESTED, STOPPED = (
     "best, or not told apart",
     "significantly worse",
-    "one seed: not tested",
+    "not tested",
     "some stopped by a guard",
 )
 STATES = {

@@ -153,7 +153,7 @@ def _candidates(of: Digest, prefix: str) -> list[Block]:
             f" {plural(alike, 'candidate')} cannot be told apart from the best, itself included." if alike > 1 else ""
         )
     else:
-        reads += " With one seed per candidate nothing can be told apart."
+        reads += f" {of.ranking.why_untested.capitalize()}: nothing can be told apart."
     reads += f" {plural(more, 'further candidate')} not drawn." if more else ""
     table = f"{prefix}-candidates"
     return [

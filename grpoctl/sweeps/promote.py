@@ -306,6 +306,8 @@ def not_apart(winner: Winner) -> str | None:
     best = winner.document.get("best") or {}
     if len(winner.trial["seeds"]) < 2:
         return f"trial {winner.number} has one seed: no significance test"
+    if winner.document.get("indistinguishable", ()) is None:
+        return "the study had no noise to tell its candidates apart by: no significance test"
     if winner.alike:
         return f"trial {winner.number} is not significantly different from {trials_text(winner.alike)}"
     if not winner.is_best and best:

@@ -72,9 +72,9 @@ def _resume(of: Digest) -> Step:
 
 
 def _more_seeds_first(of: Digest) -> list[Step]:
-    """Of a study of one seed per candidate nothing else can be said."""
+    """Of a study of one seed per candidate nothing else can be said; more of seeds that do nothing say nothing."""
     untested = of.learned is not None and not of.learned.tested
-    if of.ranking.noise is not None or (len(of.ranking.order) < 2 and not untested):
+    if of.ranking.noise is not None or of.ranking.seeds_alike or (len(of.ranking.order) < 2 and not untested):
         return []
     what = "gain or difference" if untested else "difference"
     reason = f"with one seed per candidate no {what} can be told from noise"

@@ -127,7 +127,7 @@ def _best(of: Digest) -> list[StudyFinding]:
         text += f"; but it is {best['status']}: a guard stopped some of its runs"
     others = [index for index in ranking.indistinguishable if index != ranking.best]
     if ranking.noise is None and len(ranking.order) > 1:
-        text += "; one seed per candidate: no significance test"
+        text += f"; {ranking.why_untested}: no significance test"
     elif others:
         text += f"; not significantly different: {trials_text(others)}"
     elif len(ranking.order) > 1:
@@ -147,7 +147,7 @@ def _winner(of: Digest) -> list[StudyFinding]:
         return []
     score = metric_text(of.metric, of.ranking.scores[of.ranking.best])
     if bias is None:
-        if of.ranking.noise is not None:
+        if of.ranking.noise is not None or of.ranking.seeds_alike:
             return []
         text = f"{score} is the best of {ranked} single runs: how much of it is luck takes more seeds to say"
         return [StudyFinding(id="selection-bias", text=text, numbers={"candidates": ranked})]
@@ -195,14 +195,14 @@ def _clear(gain: Mapping[str, Any], sign: float) -> bool:
 
 def _noise(of: Digest) -> list[StudyFinding]:
     noise, critical = of.ranking.noise, of.ranking.critical
+    if of.ranking.seeds_alike:
+        text = f"{of.ranking.why_untested}: no noise estimate"
+        return [StudyFinding(id="noise", text=text, numbers={"sd": 0.0})]
     if noise is None or critical is None:
         return []
     seeds = len(of.document.get("seeds") or ()) or 1
     least = critical * noise.apart(seeds, seeds)
     numbers = {"sd": noise.sd, "df": noise.df, "evaluation": noise.evaluation, "t": critical, "least": least}
-    if noise.sd == noise.evaluation == 0:
-        text = "all seeds give identical scores: no noise estimate"
-        return [StudyFinding(id="noise", text=text, numbers=numbers)]
     text = f"seed standard deviation {metric_text(of.metric, noise.sd)} (pooled, {noise.df} df)"
     if noise.evaluation:
         text += f"; standard error of one evaluation {metric_text(of.metric, noise.evaluation)} (over prompts)"
@@ -352,9 +352,9 @@ def _no_better(of: Digest) -> list[StudyFinding]:
 
 
 def _not_tested(of: Digest, learned: LearnedGain) -> StudyFinding:
-    """That one seed per candidate says nothing of a gain, and what each run shows by its own prompts."""
+    """Why nothing can be said of a gain (one seed per candidate), and what each run shows by its own prompts."""
     start = f"{of.metric} {metric_text(of.metric, learned.start)}"
-    text = f"one seed per candidate: no test of a gain over the start ({start})"
+    text = f"{of.ranking.why_untested}: no test of a gain over the start ({start})"
     if learned.alone is not None:
         ranked, gained = len(of.ranking.order), len(learned.alone)
         count = f"{gained or 'none'} of {plural(ranked, 'run')}" if ranked > 1 else "the run" if gained else "no run"

@@ -60,7 +60,7 @@ def longer(trials: Mapping[int, Mapping[str, Any]], ranking: Ranking, *, sign: f
             own = [gain for gain in (_last_gain(curve) for curve in curves) if gain is not None]
             gains += [[sign * gain for gain in own]] if own else []
     spread = pooled(gains)
-    if not gains or spread is None:
+    if not gains or spread is None or spread.nothing:
         return Longer(trend="unknown", candidates=len(gains), runs=sum(map(len, gains)))
     centre = mean([mean(own) for own in gains])
     variance = sum(spread.sd**2 / len(own) for own in gains) / len(gains) ** 2

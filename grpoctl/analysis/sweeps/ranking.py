@@ -39,6 +39,11 @@ class Noise:
     evaluation_df: float = math.inf
     limits: tuple[float | None, float | None] = (None, None)  # the least and the most that the metric can be
 
+    @property
+    def nothing(self) -> bool:
+        """True where each candidate's seeds gave the same numbers: seeds that do nothing tell of no other runs."""
+        return self.sd == self.evaluation == 0
+
     def parts(self, n: int) -> list[tuple[float, float]]:
         """(variance, degrees of freedom) of what moves a mean over n seeds."""
         return [(self.sd**2 / n, float(self.df)), (self.evaluation**2, self.evaluation_df)]
@@ -66,9 +71,10 @@ class Ranking:
     best: int | None
     indistinguishable: tuple[int, ...]  # the best included, in the order of `order`
     flagged: tuple[int, ...]  # some seed collapsed or was invalid: their interval understates what seeds do to them
-    noise: Noise | None  # None: no candidate has two seeds to tell noise by
+    noise: Noise | None  # None: no candidate has two seeds to tell noise by, or they gave the same numbers
     critical: float | None  # standard errors below the best that rule a candidate out, for the whole sweep
     sizes: Mapping[int, int]  # how many seeds each score is the mean of
+    seeds_alike: bool = False  # the seeds of each candidate gave the same numbers
     common_first: bool = False  # a search compared some on the seeds they have in common: not the order of `scores`
 
     @property
@@ -82,6 +88,11 @@ class Ranking:
     def tested(self) -> bool:
         """True where there is noise to tell candidates apart by; else `indistinguishable` is all that may be best."""
         return self.noise is not None
+
+    @property
+    def why_untested(self) -> str:
+        """Why there is no noise to tell candidates apart by."""
+        return "the seeds of each candidate gave the same numbers" if self.seeds_alike else "one seed per candidate"
 
     def document(self) -> dict[str, object]:
         """What sweep.json keeps: `ranking`, `indistinguishable` (None where nothing was tested)."""
@@ -110,7 +121,8 @@ def ranked(
     that share candidates and one estimate of the noise): where all candidates are equally good, any of them is ruled
     out in at most 5 of 100 studies, however many there are and although the best was picked by the same numbers. Seeds
     are taken as independent; where a seed does the same to all candidates the set is larger than it need be. Without
-    noise to judge by nothing can be told apart: all candidates are in the set.
+    noise to judge by nothing can be told apart: all candidates are in the set. Seeds that gave the same numbers, with no
+    noise of an evaluation, are none to judge by.
 
     `believed` (of adaptive allocation) has for a trial's number its mean over the seeds that all of these had when
     the last full round was over. Candidates have different numbers of seeds, also where the budget ended inside a
@@ -133,6 +145,8 @@ def ranked(
         noise = replace(
             noise, evaluation=error, evaluation_df=ruler.df, limits=limits(ruler.metric, ruler.reward_range)
         )
+    seeds_alike = noise is not None and noise.nothing
+    noise = None if seeds_alike else noise
     critical = critical_value(len(order), noise)
     sizes = {index: len(values[index]) for index in order}
     return Ranking(
@@ -145,6 +159,7 @@ def ranked(
         noise=noise,
         critical=critical,
         sizes=sizes,
+        seeds_alike=seeds_alike,
         common_first=bool(known) and any(str(index) not in known or _moved(worth, scores, index) for index in order),
     )
 
@@ -194,7 +209,8 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
     evaluations, the candidate's own (`gain_errors`): the answers of one that hardly moves hardly change, and say
     nothing of one that moves. The one-sided quantile is Sidak's for as many candidates as there are. `detectable` has
     the largest of these errors, since a candidate that gains is one that moves. Where no candidate has two seeds there
-    is no noise between them to judge by, which is not a noise of 0: nothing is tested, unless a guard stopped all.
+    is no noise between them to judge by, which is not a noise of 0: nothing is tested, unless a guard stopped all. Nor
+    is anything where the seeds of each gave the same numbers, and no noise of an evaluation is known.
     """
     counted = {int(trial["number"]): trial for trial in trials if int(trial["number"]) in ranking.scores}
     gains = {index: by_seed for index, trial in counted.items() if (by_seed := _gains(trial))}
@@ -218,7 +234,8 @@ def learned(trials: Iterable[Trial], ranking: Ranking, *, direction: str, ruler:
         if index in ranking.flagged or sign * mean(by_seed) <= _half(parts(len(by_seed), errors[index]), certain)
     }
     seeds, start = max(map(len, gains.values())), mean(starts)
-    if between is None and any(len(by_seed) == 1 for by_seed in gains.values()):
+    untested = any(len(by_seed) == 1 for by_seed in gains.values()) if between is None else between.nothing
+    if untested and (between is None or not any(errors.values())):
         alone = tuple(sorted(gains.keys() - unproven)) if any(errors.values()) else None
         return LearnedGain(start=start, unproven=(), seeds=seeds, tested=False, alone=alone)
     largest = parts(seeds, max((errors[index] for index in gains if index not in ranking.flagged), default=0.0))
@@ -267,12 +284,10 @@ def _subset(
     if noise is None or critical is None:
         return tuple(order)
     best = order[0]
-    # The tolerance keeps equal scores together where the seeds agree exactly (sd 0) and means round differently.
-    slack = 1e-12 * max(1.0, abs(scores[best]))
     return tuple(
         index
         for index in order
-        if abs(scores[index] - scores[best]) <= critical * noise.apart(sizes[best], sizes[index]) + slack
+        if abs(scores[index] - scores[best]) <= critical * noise.apart(sizes[best], sizes[index])
     )
 
 

@@ -9,6 +9,7 @@ from unittest.mock import ANY
 import pytest
 
 from core.errors import UserError
+from core.health.statistics import Difference, Estimate
 from grpoctl.analysis.caveats import changed_settings, how_many, knobs
 from grpoctl.analysis.collect import RunRecord
 from grpoctl.analysis.compare import Comparison, compare
@@ -402,6 +403,20 @@ def test_three_sides_and_the_best_of_them(build: Any) -> None:
     assert set(document["places"][0]["contrasts"]) == {"b-a", "c-a", "c-b"}  # type: ignore[index]
     assert set(document["metrics"]["eval/reward"]) == {"a", "b", "c"}  # type: ignore[index]
     assert document["changed"][LR] == [1e-6, 2e-6, 3e-6]  # type: ignore[index]
+
+
+def test_seeds_that_gave_the_same_numbers_are_no_test(build: Any) -> None:
+    made = two_sides(build, [0.5, 0.5, 0.5], [0.7, 0.7, 0.7])
+    said = "no significance test (n=3 seeds): B - A is +0.200 on eval/reward, and the seeds of each side gave the same "
+    assert made.verdict == f"{said}numbers"
+    row = made.metrics["eval/reward"]
+    assert (row.estimates["a"], row.difference) == (
+        Estimate(mean=0.5, interval=None, n=3), Difference(mean=pytest.approx(0.2), interval=None, method="none")
+    )  # fmt: skip
+    assert made.would_change == ("seeds that act: a command gets its seed by {seed} in trainer.command",)
+    one_differs = two_sides(build, [0.5, 0.5, 0.5], [0.7, 0.7, 0.71])
+    assert "B (p31@1) is better" in one_differs.verdict
+    assert "it is narrow: without seed 2 it would not be clear" in one_differs.would_change
 
 
 def test_a_side_of_one_seed_leaves_the_others_their_verdict(build: Any) -> None:

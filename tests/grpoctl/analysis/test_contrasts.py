@@ -135,7 +135,7 @@ def test_welch_where_the_seeds_differ() -> None:
     alike = contrast(seeds_alone(1.0, 2.0, 3.0), seeds_alone(2.0, 3.0, 4.0, first=7))
     assert alike.interval == pytest.approx((1 - 2.266958, 1 + 2.266958), abs=1e-6)
     still = contrast(seeds_alone(1.0, 1.0), seeds_alone(3.0, 3.0, first=7))
-    assert still.interval == (2.0, 2.0)  # no spread at all
+    assert (still.interval, still.clear, still.seeds_alike) == (None, False, True)  # seeds that did nothing
 
 
 def test_pairing_removes_what_a_seed_does_to_both_sides() -> None:

@@ -151,6 +151,15 @@ def test_what_cannot_be_told_apart_is_said(home: Home, study: Make) -> None:
     assert note in done.file.read_text()
 
 
+def test_a_study_that_tested_nothing_has_no_winner_that_differs(home: Home, study: Make) -> None:
+    made = study(trials=[{**WINNER, K: 8}, WINNER])
+    book = read_book(made.state)
+    book.analysis["indistinguishable"] = None  # as where the seeds of each candidate gave the same numbers
+    book.save()
+    (note,) = promote(PromotionRequest(study=made.id, name="my-grpo"), home).notes
+    assert note == "the study had no noise to tell its candidates apart by: no significance test"
+
+
 @pytest.mark.parametrize(
     ("others", "said"),
     [

@@ -108,7 +108,7 @@ def _legend(axes: Axes, of: Digest) -> None:
         (
             style.BLUE,
             "o",
-            "the best, and not significantly different" if of.ranking.noise else "one seed: no significance test",
+            "the best, and not significantly different" if of.ranking.noise else "no significance test",
         ),
         (style.INK, "o", "significantly worse"),
         (style.RED, "X", "a guard stopped some of its runs"),

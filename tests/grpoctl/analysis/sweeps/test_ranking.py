@@ -117,11 +117,23 @@ def test_without_noise_nothing_can_be_told_apart() -> None:
     assert ranked([]).document() == {"ranking": [], "indistinguishable": []}
 
 
-def test_seeds_that_agree_exactly_tell_everything_apart_but_what_is_equal() -> None:
-    trials = [trial(0, [0.3] * 3), trial(1, [0.1 + 0.2] * 3), trial(2, [0.2] * 3)]
+def test_seeds_that_agree_exactly_tell_nothing_apart() -> None:
+    trials = [trial(0, [0.3] * 3), trial(1, [0.5] * 3), trial(2, [0.2] * 3)]
     ranking = ranked(trials)
-    assert set(ranking.indistinguishable) == {0, 1}  # 0.1 + 0.2 is 0.3 but for rounding
-    assert ranking.intervals[2] == (pytest.approx(0.2), pytest.approx(0.2))
+    assert (ranking.order, ranking.tested, ranking.seeds_alike) == ((1, 0, 2), False, True)
+    assert ranking.indistinguishable == (1, 0, 2)
+    assert ranking.intervals == {0: None, 1: None, 2: None}
+    one_differs = ranked([*trials, trial(3, [0.4, 0.4, 0.43])])  # sd: squares 0.0006 over 8, root 0.00866
+    assert (one_differs.tested, one_differs.indistinguishable) == (True, (1,))
+    asked = ranked([{**one, "errors": [0.02] * 3} for one in trials], ruler=Ruler(prompts=65))
+    assert asked.tested  # what other prompts would do is known
+
+
+def test_seeds_that_agree_exactly_show_no_gain() -> None:
+    trials = [trial(0, [0.3] * 3, starts=[0.1] * 3), trial(1, [0.5] * 3, starts=[0.1] * 3)]
+    found = learned(trials, ranked(trials), direction="maximize", ruler=Ruler())
+    assert found is not None
+    assert (found.tested, found.alone) == (False, None)
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(3, marks=pytest.mark.slow)])
