@@ -68,6 +68,13 @@ class TrainerSpec(Part):
         return self
 
 
+def unused_seed(trainer: TrainerSpec, seeds: int) -> str | None:
+    """What to know before several seeds of a command that is not told its seed; None where there is nothing."""
+    if seeds < 2 or trainer.command is None or "{seed}" in trainer.command:
+        return None
+    return "trainer.command has no {seed}: every seed starts the same command, and their spread says nothing; put it in"
+
+
 def words(template: str, spec: Mapping[str, Any], run_dir: str, *, key: str = "trainer.command") -> list[str]:
     """The words of a command line, placeholders filled in from a spec (plain values, as spec.yaml has them).
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from core.config import RunSpec
 from core.config.run import check_fit
+from core.config.trainer import unused_seed
 from core.health.finding import Row
 from core.health.guard import LOOK_BACK, collapse_finding, watched_guards
 from core.health.own_noise import noise_factor
@@ -136,6 +137,8 @@ def resolve(request: RunRequest, home: Home) -> tuple[list[Loaded], str]:
     for text in dict.fromkeys(dtype.why(a.spec, s.spec, facts) for a, s in zip(authored, settled, strict=True)):
         if text:
             console.print_note(text)
+    if (note := unused_seed(settled[0].spec.trainer, len(request.seeds))) is not None:
+        console.print_note(note)
     return settled, why
 
 

@@ -12,6 +12,7 @@ from typing import Any, assert_never
 
 from core.algorithms.schedules import proportional_beta
 from core.config import AdaptiveBetaSpec, GrpoStage, RunSpec
+from core.config.trainer import unused_seed
 from core.health.before.budget import budget
 from core.health.before.inert import inert_in_all
 from core.health.before.pitfalls import EQUAL_MODES
@@ -36,6 +37,7 @@ def notes(sweep: SweepSpec, *, library: Library | None = None) -> list[str]:
     runs = point_runs(Candidates.of(sweep, library=library))
     return [
         *_size_notes(sweep),
+        *_seed_notes(sweep, runs),
         *_axis_notes(sweep, runs),
         *_name_notes(sweep, runs),
         *_adaptive_notes(runs),
@@ -57,6 +59,11 @@ def _size_notes(sweep: SweepSpec) -> Iterator[str]:
     if sweep.pruner.min_trials is not None and total is not None and total <= sweep.pruner.min_trials:
         wanted = sweep.pruner.min_trials
         yield f"pruner {sweep.pruner.name} waits for {wanted} trials, and there are {total}: it never acts"
+
+
+def _seed_notes(sweep: SweepSpec, runs: Sequence[PointRun]) -> list[str]:
+    """That seeds do nothing to a command which is not told its own."""
+    return [note for note in (unused_seed(run.spec.trainer, len(sweep.seeds)) for run in runs) if note][:1]
 
 
 def _adaptive_allocation_notes(sweep: SweepSpec) -> Iterator[str]:

@@ -103,6 +103,21 @@ def test_a_sweep_over_a_trainers_keys_tries_each(grpoctl: Grpoctl, files: Path) 
     assert "nosuchprogram" in said.err
 
 
+@pytest.mark.parametrize(
+    ("command", "seeds", "noted"),
+    [("python3 a", "0,1", True), ("python3 a", "0", False), ("python3 a --seed {seed}", "0,1", False)],
+)
+def test_several_seeds_of_a_command_without_one_are_noted(
+    grpoctl: Grpoctl, files: Path, command: str, seeds: str, noted: bool
+) -> None:
+    text = COMMAND.replace("python3 train.py {learning_rate}", command)
+    (files / "experiments" / "mine.yaml").write_text(text)
+    for argv in (["run", "mine"], ["sweep", "rates"]):
+        said = grpoctl(*argv, "--seeds", seeds, "-p", "full", "--dry-run")
+        assert said.code == 0, said.err
+        assert (said.out + said.err).count("trainer.command has no {seed}") == noted
+
+
 def test_a_spec_that_is_only_validated_may_name_what_another_machine_has(grpoctl: Grpoctl, files: Path) -> None:
     (files / "experiments" / "mine.yaml").write_text(COMMAND.replace("python3", "nosuchprogram"))
     assert grpoctl("validate", "mine").code == 0
