@@ -128,7 +128,8 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
     environment = {"TOKENIZERS_PARALLELISM": "false", "ACCELERATE_USE_CPU": str(not torch.cuda.is_available()).lower()}
     if around.devices is not None:
         environment[VISIBLE] = around.devices
-    channel = Channel(run)
+    channel, log = Channel(run), run.path / LOG
+    earlier = log.stat().st_size if step >= 0 and log.exists() else 0  # bytes of an attempt that this one goes on from
     with (
         Recorder(run, around.row) as recorder,
         supervised(command, run, spec.trainer.grace, step >= 0, environment) as started,
@@ -151,8 +152,8 @@ def train_by_trl(spec: RunSpec, run: RunDir, around: Around, notes: list[str]) -
     if loop.ending is None:
         code = started.returncode
         how = f"with exit code {code}" if code < 128 else f"by signal {code - 128}"
-        said = error_in(run.path / LOG)
-        raise RunError(f"TRL ended {how}{f': {said}' if said else ''} (its output: {run.path / LOG})")
+        said = error_in(log, earlier)
+        raise RunError(f"TRL ended {how}{f': {said}' if said else ''} (its output: {log})")
     if loop.ending.status != "INTERRUPTED":
         notes += loop.export()
     return Status(loop.ending.status), loop.ending.message
@@ -169,14 +170,19 @@ def name_evaluation(around: Around, said: Mapping[str, Any]) -> None:
 _ERROR = re.compile(r"^(?:\[\w+\]:)?((?:\w+\.)*\w*(?:Error|Exception)): (.+)$")
 
 
-def error_in(log: Path) -> str:
-    """The last exception that a process of TRL printed, else the last line; launchers print their own behind it."""
+def error_in(log: Path, begin: int = 0) -> str:
+    """The last exception that a process of TRL printed, else the last line; launchers print their own behind it.
+
+    One of ours is preferred: it says what to do, and may quote a traceback behind its first line. Exceptions before
+    the byte `begin` are those of an earlier attempt.
+    """
     try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = log.read_bytes()[begin:].decode("utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    raised = [line for line in lines if _ERROR.match(line.strip()) and "ChildFailedError" not in line]
-    return raised[-1].strip() if raised else last_line(log)
+    raised = [found for line in lines if (found := _ERROR.match(line.strip())) and "ChildFailedError" not in line]
+    own = [found[2] for found in raised if found[1].startswith("core.errors.")]
+    return own[-1] if own else raised[-1][0] if raised else last_line(log)
 
 
 def newest_checkpoint(run: RunDir) -> tuple[int, Path | None]:

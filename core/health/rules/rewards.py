@@ -207,7 +207,7 @@ def missing_rewards(table: StepTable) -> Finding | None:
 
     Confounder: functions that return None by design for rows that they do not apply to.
 
-    Do: read `RUN/log.txt`: it says which function, with its traceback
+    Do: read `RUN/log.txt` (where TRL trains, `RUN/trainer.log`): it says which function, with its traceback
     ([rewards](rewards.md#what-happens-when-it-fails)).
     """
     shares = [float(row["reward/missing"] or 0.0) for row in steps_of(table) if row.get("reward/missing") is not None]
@@ -218,7 +218,7 @@ def missing_rewards(table: StepTable) -> Finding | None:
         severity="error" if share == 1 else "warning",
         summary=(
             f"{share:.0%} of the completions had no reward and taught nothing: a reward function failed on them, or "
-            "none applied; the run's log.txt says which"
+            "none applied; the run's log.txt says which (where TRL trains, its trainer.log)"
         ),
         evidence={"share": share, "steps": len(shares)},
     )

@@ -243,6 +243,12 @@ def test_the_error_of_a_process_is_found_in_its_log(tmp_path: Path) -> None:
     assert error_in(log) == "torch.OutOfMemoryError: no room"
     log.write_text("a\nb\n")
     assert error_in(log) == "b"
+    quoted = "Traceback (most recent call last):\n  x\nValueError: boom\n"  # what the reward itself raised
+    log.write_text(f"{quoted}[rank0]:core.errors.TaskError: reward r (r.py:r) gave no value; mend it\n{quoted}")
+    assert error_in(log) == "reward r (r.py:r) gave no value; mend it"
+    earlier = log.stat().st_size
+    log.write_text(f"{log.read_text()}torch.OutOfMemoryError: no room\n")
+    assert error_in(log, earlier) == "torch.OutOfMemoryError: no room"
 
 
 def test_who_watches_a_run_is_told_which_evaluation_comes() -> None:
