@@ -8,7 +8,6 @@ grpoctl.executors.trl.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -44,6 +43,7 @@ from core.training.trl_trainer import SpecTrainer
 from grpoctl.config import read_resolved
 from grpoctl.executors.trl import MOST_STEPS, STEP_NOTE, Channel
 from grpoctl.files import replace_json
+from grpoctl.runs.log import log_to_stderr
 from grpoctl.runs.run_dir import RunDir
 
 # Our metric -> what TRL logs: of the sampler, where vLLM is it, and of an update.
@@ -59,7 +59,7 @@ OWNED = ("eval_steps", "num_generations_eval", "save_steps", "save_total_limit",
 
 def main(path: Path, checkpoint: Path | None) -> None:
     """Train the run to its end, or to where its own process says."""
-    logging.basicConfig(level=logging.WARNING)
+    log_to_stderr()
     disable_progress_bars()
     run = RunDir(path=path)
     spec = read_resolved(run.spec)

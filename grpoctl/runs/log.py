@@ -43,6 +43,12 @@ def logged(run: RunDir) -> Iterator[None]:
         logger.setLevel(before)
 
 
+def log_to_stderr() -> None:
+    """From now on this process prints what a run's log would have: what `core` says from INFO up, others' warnings."""
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("core").setLevel(logging.INFO)
+
+
 def keep_off_terminal() -> None:
     """From now on nothing that libraries warn of or log is shown outside of a run's log, but with GRPOCTL_DEBUG."""
     if os.environ.get("GRPOCTL_DEBUG"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -31,6 +33,17 @@ def test_the_level_of_before_is_back(tmp_path: Path) -> None:
         assert core.level == logging.INFO
     assert core.level == logging.NOTSET
     assert not core.handlers
+
+
+@pytest.mark.process
+def test_a_process_without_a_log_of_its_own_prints_it() -> None:
+    said = (
+        "import logging; from grpoctl.runs.log import log_to_stderr; log_to_stderr();"
+        "logging.getLogger('core.tasks.rewards').info('printed by rewards: hi');"
+        "logging.getLogger('elsewhere').info('not ours'); logging.getLogger('elsewhere').warning('theirs')"
+    )
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert done.stderr == "INFO:core.tasks.rewards:printed by rewards: hi\nWARNING:elsewhere:theirs\n"
 
 
 def test_what_is_there_is_added_to_and_a_disk_that_refuses_ends_nothing(tmp_path: Path) -> None:
