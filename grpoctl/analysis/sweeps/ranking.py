@@ -121,8 +121,8 @@ def ranked(
     that share candidates and one estimate of the noise): where all candidates are equally good, any of them is ruled
     out in at most 5 of 100 studies, however many there are and although the best was picked by the same numbers. Seeds
     are taken as independent; where a seed does the same to all candidates the set is larger than it need be. Without
-    noise to judge by nothing can be told apart: all candidates are in the set. Seeds that gave the same numbers, with no
-    noise of an evaluation, are none to judge by.
+    noise to judge by nothing can be told apart: all candidates are in the set. Seeds that gave the same numbers, with
+    no noise of an evaluation, are none to judge by.
 
     `believed` (of adaptive allocation) has for a trial's number its mean over the seeds that all of these had when
     the last full round was over. Candidates have different numbers of seeds, also where the budget ended inside a

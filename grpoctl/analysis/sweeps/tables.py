@@ -69,7 +69,9 @@ def ranking(of: Digest, most: int = _MOST) -> list[Section]:
         row += [_near(of, index)] if near else []
         rows.append(tuple(row))
     hidden = len(of.ranking.order) - len(order)
-    told = "= not significantly different from the best" if of.ranking.tested else f"{of.ranking.why_untested}: not tested"
+    told = (
+        "= not significantly different from the best" if of.ranking.tested else f"{of.ranking.why_untested}: not tested"
+    )
     notes = [of.ranking.by] if of.ranking.common_first else []
     notes += [told] if len(of.ranking.indistinguishable) > 1 else []
     notes += [interval_kind(of.ranking.noise)] if of.ranking.noise else []
