@@ -38,7 +38,8 @@ from grpoctl.runs import profile as profiles
 from grpoctl.runs.launch import Launch, prepare, revisions_of
 from grpoctl.runs.run_dir import Home, RunDir
 
-CALLBACKS = "core.training.callbacks"  # the logger, by name: to import the module would load torch too early
+# Loggers, by name: to import the first one's module would load torch too early.
+CALLBACKS, REWARDS = "core.training.callbacks", "core.tasks.rewards.told"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,7 +230,7 @@ def guard_state(spec: RunSpec, recent: Sequence[Row]) -> str:
 
 
 class LiveWarnings(logging.Handler):
-    """Prints what the health rules warn of during a run as notes, from `start` to `finish`; nothing where quiet.
+    """Prints what rules and rewards warn of during a run as notes, from `start` to `finish`; nothing where quiet.
 
     `finish` may be called more than once. RUN/log.txt has the warnings in any case (grpoctl.runs.log), so a detached
     run, whose standard error goes there too, does not print them a second time.
@@ -245,11 +246,13 @@ class LiveWarnings(logging.Handler):
         with suppress(OSError, ValueError):
             in_log = os.path.samestat(os.fstat(sys.stderr.fileno()), run.log.stat())
         if not self._quiet and not in_log:
-            logging.getLogger(CALLBACKS).addHandler(self)
+            for name in (CALLBACKS, REWARDS):
+                logging.getLogger(name).addHandler(self)
 
     def finish(self) -> None:
         """Print no more of them."""
-        logging.getLogger(CALLBACKS).removeHandler(self)
+        for name in (CALLBACKS, REWARDS):
+            logging.getLogger(name).removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one warning as a note."""

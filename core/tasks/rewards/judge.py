@@ -28,6 +28,7 @@ _PLACE = re.compile(r'^  +File "(.+?)", line (\d+)', re.MULTILINE)
 _LIBRARY = ("/site-packages/", "/lib/python", "<frozen ")
 
 _log = logging.getLogger("core.tasks.rewards")
+_told = logging.getLogger("core.tasks.rewards.told")  # what is shown while a run goes on, too
 
 
 class Notes:
@@ -36,6 +37,7 @@ class Notes:
     def __init__(self) -> None:
         self._logged: set[str] = set()
         self._stepless: set[str] = set()
+        self._split: set[str] = set()
         self._printed = 0
 
     def losses(self, reward: Reward, count: int, lost: Mapping[int, str], first: str) -> None:
@@ -48,6 +50,16 @@ class Notes:
             if "\n" in error and gist(error) not in self._logged and len(self._logged) < DIFFERENT:
                 self._logged.add(gist(error))
                 _log.warning("reward %s: in full:\n%s", reward.spec.label, error)
+
+    def only_one_by_one(self, reward: Reward, error: str) -> None:
+        """Every value came from a call for one completion alone. Told once."""
+        if reward.spec.label not in self._split:
+            self._split.add(reward.spec.label)
+            _told.warning(
+                "reward %s (%s): %d calls in a row for all completions failed (%s), and its values are from calls for "
+                "one completion each; try it by grpoctl validate NAME --rewards",
+                reward.spec.label, reward.spec.function, LOST_IN_A_ROW, gist(error),
+            )  # fmt: skip
 
     def printed(self, text: str, count: int) -> None:
         """The end of what functions printed, of `count` bytes in all."""
@@ -195,6 +207,7 @@ class Judge:
         self._process: RewardProcess | None = None
         self._rewards: tuple[Reward, ...] = ()
         self._in_a_row = dict.fromkeys(names, 0)
+        self._split_in_a_row = dict.fromkeys(names, 0)
         self._notes = Notes()
 
     def judge(
@@ -293,6 +306,7 @@ class Judge:
             call_error=first,
         )
         self._count(reward, rows.count, verdict)
+        self._count_split(reward, verdict)
         return verdict
 
     def _one_by_one(
@@ -334,6 +348,13 @@ class Judge:
                 f"reward {name} ({reward.spec.function}) gave no value to any completion, {LOST_IN_A_ROW} times in a "
                 f"row: {gist(verdict.first_error or '')}; mend it, then continue with --resume\n{verdict.first_error}"
             )
+
+    def _count_split(self, reward: Reward, verdict: Verdict) -> None:
+        name = reward.spec.label
+        split = verdict.call_error is not None and not verdict.lost
+        self._split_in_a_row[name] = self._split_in_a_row[name] + 1 if split else 0
+        if self._split_in_a_row[name] >= LOST_IN_A_ROW:
+            self._notes.only_one_by_one(reward, verdict.call_error or "")
 
 
 def _question(reward: Reward, rows: _Rows) -> dict[str, Any]:

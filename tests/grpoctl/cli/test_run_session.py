@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from core.tasks.rewards import judge
 from core.training import callbacks
 from grpoctl.cli import run_session
 from grpoctl.cli.run_session import LiveWarnings
@@ -37,8 +38,19 @@ def test_warnings_are_notes_while_the_run_goes_on(tmp_path: Path, capsys: pytest
     assert said(capsys, LiveWarnings(quiet=True), RunDir(path=tmp_path)) == ""
 
 
-def test_the_name_is_the_callbacks() -> None:
+def test_what_rewards_tell_is_a_note_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warnings = LiveWarnings()
+    warnings.start(RunDir(path=tmp_path))
+    logging.getLogger("core.tasks.rewards").warning("one call failed")
+    judge._told.warning("3 calls in a row failed")
+    warnings.finish()
+    judge._told.warning("after")
+    assert capsys.readouterr().err == "note: 3 calls in a row failed\n"
+
+
+def test_the_names_are_those_of_the_loggers() -> None:
     assert callbacks.__name__ == run_session.CALLBACKS
+    assert judge._told.name == run_session.REWARDS
 
 
 def test_a_detached_run_has_them_in_its_log_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,18 @@ def test_three_lost_scorings_in_a_row_end_the_run(judging: Judging) -> None:
     assert rest[-1] == "ValueError: never"
 
 
+def test_a_function_that_only_works_for_one_completion_is_told_once(judging: Judging, logged: Logged) -> None:
+    judge = judging("def f(completions): return [1.0]")
+    for batch in (["a", "b"], ["a", "b"], ["a"], ["a", "b"], ["a", "b"]):  # the third one is sound
+        assert judge.judge(["p"] * len(batch), batch, [], {})["f"].failed == 0
+    assert not [line for line in logged.messages if "calls in a row" in line]
+    for _ in range(3):
+        judge.judge(["p", "p"], ["a", "b"], [], {})
+    (told,) = [line for line in logged.messages if "calls in a row" in line]
+    assert "3 calls in a row for all completions failed" in told
+    assert "returned 1 value(s)" in told
+
+
 def test_a_scoring_that_keeps_a_row_begins_the_count_anew(judging: Judging) -> None:
     judge = judging("def f(completions):\n  return [{'a': 1.0}[one] for one in completions]")
     for batch in (["b", "b"], ["b", "b"], ["b", "a"], ["b"], ["b"]):
