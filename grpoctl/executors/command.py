@@ -206,6 +206,8 @@ class Log:
         for step in sorted(rows):
             measured.update(name for name, value in rows[step].items() if value is not None)
             row = {name: value for name, value in rows[step].items() if name in measured}
+            if row.get("loss", row.get("policy/loss")) is not None and row.get("grad_norm", 0) is None:
+                del row["grad_norm"]  # a float16 scaler's search; one that was applied takes the loss with it
             drawn = row.get("completions")
             completions = step * each if drawn is None else drawn
             tokens = row.get("tokens") or tokens

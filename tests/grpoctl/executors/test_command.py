@@ -37,6 +37,8 @@ def recorded(folder: Path, lines: Sequence[Mapping[str, float]]) -> list[dict[st
     [
         ([{"loss": 0.1}, {"loss": NAN}, {"loss": 0.2}], "loss", [0.1, None, 0.2]),
         ([{"grad_norm": 1.0}, {"grad_norm": float("inf")}], "grad_norm", [1.0, None]),
+        ([{"loss": 0.1, "grad_norm": float("inf")}, {"loss": 0.1, "grad_norm": 1.0}], "grad_norm", ["absent", 1.0]),
+        ([{"loss": 0.1, "grad_norm": 1.0}, {"loss": NAN, "grad_norm": NAN}], "grad_norm", [1.0, None]),
         ([{"loss": NAN}, {"loss": NAN}], "loss", [None, None]),  # an update needs it
         ([{"kl": NAN}, {"kl": NAN}], "kl", ["absent", "absent"]),  # never a number: not measured
         ([{"kl": NAN}, {"kl": 0.1}, {"kl": NAN}], "kl", ["absent", 0.1, None]),
