@@ -66,11 +66,21 @@ def send(command: Sequence[str] | None, document: Mapping[str, Any], *, seconds:
         console.print_note(f"warning: --notify: {command[0]} ended with exit code {process.returncode}")
 
 
-def telling(command: Sequence[str] | None, event: str, work: Callable[[], tuple[int, Mapping[str, Any]]]) -> int:
-    """Do the work, which gives an exit code and what is told of its end; an error is told, too, and raised again."""
+def telling(
+    command: Sequence[str] | None,
+    event: str,
+    work: Callable[[], tuple[int, Mapping[str, Any]]],
+    begun: Callable[[], bool] = lambda: True,
+) -> int:
+    """Do the work, which gives an exit code and what is told of its end; an error is told, too, and raised again.
+
+    Nothing is told of what the user can mend where `begun` says that nothing had been started.
+    """
     try:
         code, document = work()
     except GrpoError as error:
+        if isinstance(error, UserError) and not begun():
+            raise
         failed = {"status": "FAILED", "message": str(error), "exit_code": exits.exit_code_of_error(error)}
         send(command, {"schema": 1, "event": event, **failed})
         raise

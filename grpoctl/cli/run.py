@@ -6,6 +6,7 @@ What is here: the command's options and `--dry-run`. What is not: running (run_s
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
@@ -65,12 +66,16 @@ def run(
         if json:
             console.print_json(document)
     else:
-        raise typer.Exit(notify.telling(command, "run_ended", lambda: _run_all(request, several=seeds is not None)))
+        begun = threading.Event()
+        code = notify.telling(
+            command, "run_ended", lambda: _run_all(request, begun, several=seeds is not None), begun.is_set
+        )
+        raise typer.Exit(code)
 
 
-def _run_all(request: RunRequest, *, several: bool) -> tuple[int, dict[str, Any]]:
-    """The exit code, and what is told of the end, of runs that are run here."""
-    results = run_session.run_all(request)
+def _run_all(request: RunRequest, begun: threading.Event, *, several: bool) -> tuple[int, dict[str, Any]]:
+    """The exit code, and what is told of the end, of runs that are run here; `begun` is set once one has run."""
+    results = run_session.run_all(request, begun.set)
     if request.json:
         console.print_json({"schema": 1, "runs": results} if several else results[0])
     return exits.worst_exit_code(result["status"] for result in results), run_session.told(results)

@@ -58,14 +58,16 @@ class RunRequest:
     slots: Sequence[Slot] = ()  # where the processes of each run are; none: this one, as it is
 
 
-def run_all(request: RunRequest) -> list[dict[str, Any]]:
+def run_all(request: RunRequest, begun: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
     """The result of each seed's run, in order; progress and verdicts are printed on the way.
 
-    Every spec is resolved before the first run starts. An interrupted run ends the list.
+    Every spec is resolved before the first run starts. An interrupted run ends the list. `begun` is called once one
+    has run: what is refused before that had started nothing.
     """
     results: list[dict[str, Any]] = []
     for done in executions(request, Home.locate()):
         results.append(done.executed.result)
+        begun()
         print_outcome(done.executed, done.spec, json=request.json, brief=request.brief)
     return results
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any
@@ -132,7 +133,9 @@ def sweep(
     elif detach:
         start_detached(request, command)
     else:
-        raise typer.Exit(notify.telling(command, "sweep_ended", lambda: sweep_session.run(request)))
+        begun = threading.Event()
+        code = notify.telling(command, "sweep_ended", lambda: sweep_session.run(request, begun.set), begun.is_set)
+        raise typer.Exit(code)
 
 
 def slurm_words(text: str | None) -> tuple[str, ...]:

@@ -164,9 +164,12 @@ def resolve(request: SweepRequest, home: Home) -> SweepSpec:
     return sweep
 
 
-def run(request: SweepRequest) -> tuple[int, dict[str, Any]]:
-    """Run a sweep, or continue its study, to the end; gives the exit code, and what `--notify` is told."""
-    study, document = run_to_end(request, Home.locate())
+def run(request: SweepRequest, begun: Callable[[], None] = lambda: None) -> tuple[int, dict[str, Any]]:
+    """Run a sweep, or continue its study, to the end; gives the exit code, and what `--notify` is told.
+
+    `begun` is called once the study is driven: what is refused before that had started nothing.
+    """
+    study, document = run_to_end(request, Home.locate(), begun=begun)
     code = exits.exit_code_of_study(str(document["status"]))
     if request.fail_on_trial_error and any(trial["status"] == "FAILED" for trial in document["trials"]):
         code = exits.FAILED
@@ -179,11 +182,14 @@ def run(request: SweepRequest) -> tuple[int, dict[str, Any]]:
 
 
 def run_to_end(
-    request: SweepRequest, home: Home, watcher: Callable[[StudyDir], Watcher] | None = None
+    request: SweepRequest,
+    home: Home,
+    watcher: Callable[[StudyDir], Watcher] | None = None,
+    begun: Callable[[], None] = lambda: None,
 ) -> tuple[StudyDir, dict[str, Any]]:
     """The study and its document once it has ended; progress is printed meanwhile. Raises what ended it, but Ctrl-C.
 
-    `watcher` makes, for the study, who is told of what ends meanwhile.
+    `watcher` makes, for the study, who is told of what ends meanwhile; `begun` is called once the study is driven.
     """
     liveness.reconcile(home)
     with signals_as_interrupts(), opened_study(request, home) as opened:
@@ -193,7 +199,7 @@ def run_to_end(
         if opened.over:
             bring_up_to_date(request, opened)
         else:
-            _drive(request, opened, None if watcher is None else watcher(opened.study))
+            _drive(request, opened, None if watcher is None else watcher(opened.study), begun)
         return opened.study, opened.book.document()
 
 
@@ -268,7 +274,7 @@ def _one_at_a_time(home: Home) -> Iterator[None]:
         yield
 
 
-def _drive(request: SweepRequest, opened: OpenStudy, watcher: Watcher | None) -> None:
+def _drive(request: SweepRequest, opened: OpenStudy, watcher: Watcher | None, begun: Callable[[], None]) -> None:
     """Open storage, mirror, progress and workers, and drive the study to its end. Raises what ended it, but Ctrl-C."""
     study, sweep, book = opened.study, opened.sweep, opened.book
     storage = open_storage(request, opened)
@@ -299,6 +305,7 @@ def _drive(request: SweepRequest, opened: OpenStudy, watcher: Watcher | None) ->
     )
     driver = driver_of(plan, book=book, storage=storage, executor=executor, progress=progress)
     progress.start(book.document())
+    begun()
     try:
         drive_to_end(driver, executor)
     finally:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import RunError
+from core.errors import RunError, UserError
 from grpoctl.cli import notify
 from tests.end_to_end.cli import eventually
+from tests.grpoctl.cli.conftest import Grpoctl
 from tests.grpoctl.printed import Capture
 
 
@@ -40,6 +41,28 @@ def test_an_error_is_told_and_raised_again(tmp_path: Path) -> None:
         notify.telling(into(told), "sweep_ended", work)
     document = json.loads(told.read_text())
     assert (document["status"], document["message"], document["exit_code"]) == ("FAILED", "the worker died", 3)
+
+
+@pytest.mark.parametrize("command", [("run", "p31"), ("sweep", "lr-study")])
+def test_nothing_is_told_of_what_was_refused_before_it_started(
+    grpoctl: Grpoctl, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    said = grpoctl(*command, "nosuch=1", "-p", "tiny", "--notify", f"tee {tmp_path / 'told'}")
+    assert (said.code, "nosuch" in said.err) == (2, True)
+    assert not (tmp_path / "told").exists()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_is_refused_after_something_had_run_is_told(tmp_path: Path, begun: bool) -> None:
+    """As of the second of two seeds, whose run another process holds."""
+    told = tmp_path / "told"
+
+    def work() -> tuple[int, dict[str, object]]:
+        raise UserError("another process holds it")
+
+    with pytest.raises(UserError, match="another process"):
+        notify.telling(into(told), "run_ended", work, lambda: begun)
+    assert told.exists() == begun
 
 
 def test_a_command_that_takes_too_long_is_ended_with_its_children(tmp_path: Path, capsys: Capture) -> None:
