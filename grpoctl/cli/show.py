@@ -25,8 +25,8 @@ from grpoctl.files import read_json, read_rows
 from grpoctl.runs import liveness
 from grpoctl.runs.launch import revisions_of
 from grpoctl.runs.listing import summaries, summary
-from grpoctl.runs.profile import full_of, resolve_or_full
-from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.profile import AUTO, full_of, resolve_or_full
+from grpoctl.runs.run_dir import HeldDir, Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
 from grpoctl.sections import Line, Section, Tone
 from grpoctl.sweeps.loading import base_of, load_sweep
@@ -45,6 +45,8 @@ def show(
 ) -> None:
     home = Home.locate()
     liveness.reconcile(home)
+    given = _given(overrides or (), profile)
+    _check_samples_options(given or ("--csv" if as_csv else ""), samples, step, worst)
     if step is not None or worst is not None:
         show_step_samples(home, name, step, worst, json=json)
         return
@@ -52,8 +54,10 @@ def show(
         show_sample_tables(home, name, json=json)
         return
     entry = spec_or_run(home, name)
-    if entry == "sweep" and not overrides:
+    if entry == "sweep" and not given:
         entry = newest_study(home, name) or "sweep"
+    if isinstance(entry, HeldDir) and given:
+        raise UserError(f"got {given}, but {entry.id} is shown as it was run; leave it out, or name its spec")
     if isinstance(entry, StudyDir):
         show_study(entry, json=json, as_csv=as_csv)
     elif entry == "sweep":
@@ -66,6 +70,21 @@ def show(
         show_run(entry, json=json)
     else:
         show_experiment(home, name, profile, overrides or (), json=json)
+
+
+def _given(overrides: Sequence[str], profile: str) -> str:
+    """What is asked for that changes a spec, as it was given; empty where that is nothing."""
+    return " ".join([*overrides, *([] if profile == AUTO else [f"--profile {profile}"])])
+
+
+def _check_samples_options(beside: str, samples: bool, step: int | None, worst: int | None) -> None:
+    """Raises UserError where samples are asked for in two ways, or beside what changes nothing of them."""
+    of_step = "" if step is None and worst is None else "--worst" if step is None else "--step"
+    if samples and of_step:
+        raise UserError(f"got --samples and {of_step}; the one is tables of all samples, the other a step's: give one")
+    if beside and (samples or of_step):
+        asked = of_step or "--samples"
+        raise UserError(f"got {asked} and {beside}; samples are a run's, as it went: leave out {beside}")
 
 
 def show_experiment(home: Home, name: str, profile: str, overrides: Sequence[str], *, json: bool) -> None:

@@ -105,3 +105,17 @@ def test_what_cannot_be_run_can_be_shown(grpoctl: Grpoctl, monkeypatch: pytest.M
     assert grpoctl("run", "p31", "--dry-run").code == 2
     said = grpoctl("show", "p31")
     assert (said.code, "profile: full (auto takes none: " in said.out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "extra", [("beta=0",), ("nosuch=0",), ("-p", "full"), ("beta=0", "--step", "2"), ("-p", "tiny", "--samples"),
+              ("--samples", "--step", "2"), ("--samples", "--worst", "1"), ("--csv", "--step", "2")],
+)  # fmt: skip
+def test_what_changes_nothing_of_a_run_that_was_run_is_refused(
+    grpoctl: Grpoctl, recorded: Recorded, extra: tuple[str, ...]
+) -> None:
+    said = grpoctl("show", recorded().id, *extra)
+    assert (said.code, said.out, said.err.count("\n")) == (2, "", 1)
+    named = "--profile" if extra[0] == "-p" else extra[0]
+    assert said.err.startswith("error: got ")
+    assert named in said.err

@@ -53,6 +53,16 @@ def test_show_a_study_in_words_with_its_figures(grpoctl: Grpoctl, home: Home) ->
     assert grpoctl("show", str(found.path)).out == words
 
 
+@pytest.mark.parametrize("extra", [("trials=3",), ("-p", "full")])
+def test_what_would_change_a_study_is_refused_and_of_its_sweep_is_what_it_would_run(
+    grpoctl: Grpoctl, home: Home, extra: tuple[str, ...]
+) -> None:
+    found = write(home, advantage_study(6))
+    said = grpoctl("show", found.id, *extra)
+    assert (said.code, said.out, f"{found.id} is shown as it was run" in said.err) == (2, "", True)
+    assert "spec" in grpoctl("show", "advantage-study", *extra, "--json").document
+
+
 def test_show_csv_has_one_line_per_trial(grpoctl: Grpoctl, home: Home) -> None:
     write(home, advantage_study())
     rows = list(csv.DictReader(io.StringIO(grpoctl("show", "advantage-study", "--csv").out)))
