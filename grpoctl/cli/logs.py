@@ -1,6 +1,7 @@
 """`grpoctl logs`: what a run or a study has printed, and with --follow what it prints until it ends.
 
-The lines are those of `log.txt`, or the progress in `metrics.jsonl` or `sweep.json` where there is no log.
+The lines are those of `log.txt`; where nobody printed progress there, also the progress in `metrics.jsonl` or, of a
+study without a log, in `sweep.json`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def logs(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogSource:
-    """Where the lines of a run or a study come from; `note` says so when that is no log of its own."""
+    """Where the lines of a run or a study come from; `note` says so when that is not its log alone."""
 
     new_lines: NewLines
     note: str
@@ -65,15 +66,33 @@ class LogSource:
 
 
 def log_source(entry: RunDir | StudyDir) -> LogSource:
-    """The log where there is one, else the progress that the files of the run or the study show."""
+    """The log, the progress that the files of the run or the study show where there is none, or both.
+
+    Both of a run that printed its progress elsewhere: its log then has findings and warnings alone.
+    """
     if isinstance(entry, RunDir):
         progress, under_way, file = _run_progress(entry), lambda: _run_under_way(entry), "metrics.jsonl"
     else:
         progress, under_way, file = _study_progress(entry), entry.is_held, "sweep.json"
-    if entry.log.exists():
-        return LogSource(new_lines=_log_lines(entry.log), note="", under_way=under_way)
+    log = _log_lines(entry.log)
     note = f"{entry.id} has no log; its progress by {file}:"
+    if _prints_elsewhere(entry):
+        if entry.log.exists():
+            note = f"{entry.id} was not started with --detach; what its log has, and its progress by {file}:"
+        return LogSource(new_lines=lambda: [*log(), *progress()], note=note, under_way=under_way)
+    if entry.log.exists():
+        return LogSource(new_lines=log, note="", under_way=under_way)
     return LogSource(new_lines=progress, note=note, under_way=under_way)
+
+
+def _prints_elsewhere(entry: RunDir | StudyDir) -> bool:
+    """True for a run whose newest attempt was not made by `run --detach`, which prints into the log."""
+    if isinstance(entry, StudyDir) or is_locked(entry.log):
+        return False
+    with suppress(StorageError):
+        attempts = (read_json(entry.provenance) or {}).get("attempts") or []
+        return bool(attempts) and "--detach" not in attempts[-1].get("argv", ())
+    return False
 
 
 def lines_until_the_end(source: LogSource) -> Iterator[str]:
@@ -112,11 +131,13 @@ def _run_under_way(run: RunDir) -> bool:
 
 
 def _log_lines(path: Path) -> NewLines:
-    """The new lines of a log; one that is not whole yet waits for its end."""
+    """The new lines of a log, none where it is not there yet; one that is not whole yet waits for its end."""
     offset = 0
 
     def new() -> list[str]:
         nonlocal offset
+        if not path.exists():
+            return []
         with storage_errors("read", path), path.open("rb") as file:
             file.seek(offset)
             data = file.read()

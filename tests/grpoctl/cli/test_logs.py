@@ -136,6 +136,30 @@ def test_a_run_without_a_log_shows_its_steps(grpoctl: Grpoctl, recorded: Recorde
     assert "eval 0.500" in said.out  # of step 0; what a row lacks keeps its last value
 
 
+@pytest.mark.parametrize("words", [["grpoctl", "run", "p31"], ["grpoctl", "run", "p31", "--detach"]])
+def test_a_log_of_findings_alone_does_not_hide_the_progress(
+    grpoctl: Grpoctl, recorded: Recorded, words: list[str]
+) -> None:
+    """Only what `run --detach` starts prints its progress into the log."""
+    run = recorded(steps=2)
+    replace_json(run.provenance, {**json.loads(run.provenance.read_text()), "attempts": [{"argv": words}]})
+    run.log.write_text("a finding\n")
+    said = grpoctl("logs", run.id)
+    beside = [] if "--detach" in words else [0, 1, 2]
+    assert said.out.splitlines()[0] == "a finding"
+    assert [int(line.split()[1]) for line in said.out.splitlines()[1:]] == beside
+    assert ("was not started with --detach" in said.err) == bool(beside)
+
+
+def test_a_log_that_begins_while_it_is_followed_is_seen(recorded: Recorded) -> None:
+    run = recorded(steps=1)
+    replace_json(run.provenance, {**json.loads(run.provenance.read_text()), "attempts": [{"argv": ["grpoctl"]}]})
+    source = log_source(run)
+    assert (len(source.new_lines()), "has no log" in source.note) == (2, True)
+    run.log.write_text("a finding\n")
+    assert source.new_lines() == ["a finding"]
+
+
 def test_a_study_without_a_log_shows_its_trials(grpoctl: Grpoctl, study: StudyDir) -> None:
     said = grpoctl("logs", "lr-study", "-f")
     assert said.out.splitlines() == [
