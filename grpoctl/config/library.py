@@ -6,7 +6,7 @@ Names are case-insensitive, and a path that ends in .yaml is a name too. What a 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,21 @@ from core.errors import NotFoundError
 
 Origin = Literal["user", "shipped"]
 SUFFIX = ".yaml"
+# The names that come with grpoctl: in a checkout a user's own files stand beside them in the same folder.
+_EXPERIMENTS = """
+g10 g11 g12 p29 p30 p30-sound p31 p32 p33 p34 p35 p36 p37 p38 p39 p40 p40-ranks p41 p42 p43 p44 p45 p45-5-6-8
+p45-5-8 p46 p47 p48 p48-plan1 p48-short p49 p50 p51 p51-supervised p52 p52-supervised p53 p54 p55 p56 rce-only
+staged
+"""
+_SWEEPS = """
+advantage-study baseline collapse-study epochs-study kl-study lr-study p30-ladder restoration-study
+reward-study selector-batch selector-data selector-epochs selector-frozen selector-kl selector-ladder
+selector-lr selector-reward selector-sizes
+"""
+SHIPPED: Mapping[str, frozenset[str]] = {
+    "experiment": frozenset(_EXPERIMENTS.split()),
+    "sweep": frozenset(_SWEEPS.split()),
+}
 
 
 def shipped_folder(kind: str = "experiments") -> Path:
@@ -33,10 +48,13 @@ class Library:
     kind: str = "experiment"  # what its files are, in messages
 
     def files(self) -> dict[str, tuple[Path, Origin]]:
-        """Lower-case name -> (file, origin), sorted by name. A user's file hides a shipped one of the same name."""
+        """Lower-case name -> (file, origin), sorted by name. A user's file hides a shipped one of the same name.
+
+        In a checkout, where both stand in one folder, SHIPPED says which is which.
+        """
         files: dict[str, tuple[Path, Origin]] = {stem: (file, "shipped") for stem, file in _yaml_files(self.shipped)}
-        if not _same_folder(self.user, self.shipped):
-            files.update({stem: (file, "user") for stem, file in _yaml_files(self.user)})
+        kept = SHIPPED[self.kind] if _same_folder(self.user, self.shipped) else frozenset()
+        files.update({stem: (file, "user") for stem, file in _yaml_files(self.user) if stem not in kept})
         return dict(sorted(files.items()))
 
     def find(self, name: str, *, beside: Path | None = None) -> Path:

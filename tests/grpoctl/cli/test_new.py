@@ -9,7 +9,7 @@ import pytest
 from core.errors import StorageError, UserError
 from core.tasks.registry import check_task
 from grpoctl.cli.new import write_files
-from grpoctl.config import load
+from grpoctl.config import Library, load
 from grpoctl.runs.run_dir import Home
 from tests.grpoctl.cli.conftest import Grpoctl
 
@@ -70,6 +70,21 @@ def test_a_bad_name_is_refused(name: str, message: str, tmp_path: Path) -> None:
         write_files(name, tmp_path, force=True)
     assert message in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_in_a_checkout_ones_own_can_be_replaced_and_what_comes_with_grpoctl_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There both stand in one folder."""
+    folder = tmp_path / "experiments"
+    monkeypatch.setattr("grpoctl.cli.new.Library", lambda: Library(user=folder, shipped=folder))
+    first, *_ = write_files("my-task", tmp_path)
+    first.write_text("mine")
+    write_files("my-task", tmp_path, force=True)
+    assert "name: my-task" in first.read_text()
+    (folder / "p31.yaml").write_text("name: p31\n")
+    with pytest.raises(UserError, match="p31 is an experiment that comes with grpoctl"):
+        write_files("p31", tmp_path, force=True)
 
 
 @pytest.mark.parametrize("folder", ["experiments", "data"])

@@ -8,6 +8,7 @@ import pytest
 
 from core.errors import NotFoundError
 from grpoctl.config import Library, experiments, load, shipped_folder, sweep_library
+from grpoctl.config.library import SHIPPED
 
 
 @pytest.fixture
@@ -104,6 +105,20 @@ def test_a_broken_file_is_listed_with_its_problem(library: Library) -> None:
 def test_in_the_checkout_itself_the_shipped_ones_are_not_the_users() -> None:
     listed = experiments(Library(user=shipped_folder()))
     assert {item.origin for item in listed} == {"shipped"}
+
+
+@pytest.mark.parametrize("library", [Library(), sweep_library()], ids=lambda library: library.kind)
+def test_all_that_comes_with_grpoctl_is_named(library: Library) -> None:
+    """A file that is added to the folder belongs into SHIPPED, too."""
+    assert {file.stem for file in library.shipped.glob("*.yaml")} == SHIPPED[library.kind]
+
+
+def test_what_a_user_adds_in_the_checkout_is_the_users(tmp_path: Path) -> None:
+    """There the user's folder is the shipped one."""
+    for name in ("p30", "mine"):
+        (tmp_path / f"{name}.yaml").touch()
+    origins = {name: origin for name, (_, origin) in Library(user=tmp_path, shipped=tmp_path).files().items()}
+    assert origins == {"mine": "user", "p30": "shipped"}
 
 
 def test_no_folder_at_all(tmp_path: Path) -> None:
