@@ -16,11 +16,11 @@ from grpoctl.analysis.collect import RunRecord, side
 from grpoctl.analysis.sweeps.document import read_study
 from grpoctl.config import Library, read_resolved, sweep_library
 from grpoctl.config import load as load_spec
-from grpoctl.files import read_json, read_rows
+from grpoctl.files import read_rows
 from grpoctl.runs import dtype, liveness
 from grpoctl.runs import profile as profiles
 from grpoctl.runs.launch import revisions_of
-from grpoctl.runs.listing import summary
+from grpoctl.runs.listing import result_of, summary
 from grpoctl.runs.problems import read_problems
 from grpoctl.runs.run_dir import Home, RunDir, path_of
 from grpoctl.runs.study_dir import StudyDir, find_study, studies
@@ -63,7 +63,7 @@ class LoadedRun:
     @property
     def result(self) -> dict[str, Any]:
         """result.json. Raises NotFoundError while the run has not ended."""
-        result = read_json(self.run.result)
+        result = result_of(self.run)
         if result is None:
             raise NotFoundError(f"{self.run.id} has not ended: it has no result yet")
         return result

@@ -22,9 +22,9 @@ from grpoctl.config import read_resolved
 from grpoctl.executors.execution import execute
 from grpoctl.executors.slots import Slot
 from grpoctl.executors.terminal import ignore_hang_up, print_into, wait_until_held
-from grpoctl.files import read_json
 from grpoctl.runs import liveness
 from grpoctl.runs.launch import Launch, prepare
+from grpoctl.runs.listing import result_of
 from grpoctl.runs.run_dir import Home, RunDir
 
 
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
 def _told(runs: Sequence[RunDir], request: RunRequest, why: str) -> tuple[int, dict[str, Any]]:
     """The exit code of the runs, and what is told of their end."""
     code = exits.worst_exit_code(_execute_all(runs, request, why))
-    return code, run_session.told([result for run in runs if (result := read_json(run.result)) is not None])
+    return code, run_session.told([result for run in runs if (result := result_of(run)) is not None])
 
 
 def _execute_all(runs: Sequence[RunDir], request: RunRequest, why: str) -> list[str]:

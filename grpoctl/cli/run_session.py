@@ -31,11 +31,11 @@ from grpoctl.executors.execution import Executed, execute
 from grpoctl.executors.hooks import Hooks
 from grpoctl.executors.needs import check_trainer
 from grpoctl.executors.slots import Slot
-from grpoctl.files import read_json
 from grpoctl.resources import verified
 from grpoctl.runs import dtype, liveness
 from grpoctl.runs import profile as profiles
 from grpoctl.runs.launch import Launch, prepare, revisions_of
+from grpoctl.runs.listing import result_of
 from grpoctl.runs.run_dir import Home, RunDir
 
 # Loggers, by name: to import the first one's module would load torch too early.
@@ -99,7 +99,7 @@ def executions(
         prepared = prepare(Launch(loaded=loaded, overrides=request.overrides, resume=resume), home)
         for note in () if request.brief and prepared.finished else prepared.notes:
             console.print_note(note)
-        if prepared.finished and (result := read_json(prepared.run.result)) is not None:
+        if prepared.finished and (result := result_of(prepared.run)) is not None:
             executed = Executed(result=result)
         else:
             executed = execute(prepared.run, hooks(Live(request, why)), argv=request.argv, slots=request.slots)

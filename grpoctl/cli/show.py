@@ -21,10 +21,10 @@ from grpoctl.cli.lookup import run_or_study, spec_or_run
 from grpoctl.cli.options import Json, Overrides, Profile
 from grpoctl.cli.verdict import print_result
 from grpoctl.config import dump, load, plain, read_resolved, spec_sha
-from grpoctl.files import read_json, read_rows
+from grpoctl.files import read_rows
 from grpoctl.runs import liveness
 from grpoctl.runs.launch import revisions_of
-from grpoctl.runs.listing import summaries, summary
+from grpoctl.runs.listing import result_of, summaries, summary
 from grpoctl.runs.profile import AUTO, full_of, resolve_or_full
 from grpoctl.runs.run_dir import HeldDir, Home, RunDir
 from grpoctl.runs.study_dir import StudyDir, find_study
@@ -127,7 +127,7 @@ def _print_methods(spec: RunSpec) -> None:
 
 def show_run(run: RunDir, *, json: bool) -> None:
     """Print the verdict on a run, or how far it is where it has not ended."""
-    result = read_json(run.result)
+    result = result_of(run)
     entry = summary(run)
     if result is None or entry["status"] != result.get("status"):  # it runs, or was resumed and runs again
         rows = read_rows(run.metrics)

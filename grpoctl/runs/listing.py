@@ -37,6 +37,15 @@ def summary(run: RunDir) -> dict[str, Any]:
     return entry
 
 
+def result_of(run: RunDir) -> dict[str, Any] | None:
+    """result.json, its `run_dir` where the run is now (its home may have been moved); None where there is no result.
+
+    Raises StorageError where it is damaged.
+    """
+    result = read_json(run.result)
+    return result if result is None or "run_dir" not in result else {**result, "run_dir": str(run.path.absolute())}
+
+
 def _standing(run: RunDir, record: status.StatusRecord | None) -> dict[str, Any]:
     """status, step and message; of a run whose status was never written, by whether a process holds it."""
     if record is not None:

@@ -42,7 +42,8 @@ Trial = Mapping[str, Any]
 def read_study(study: StudyDir) -> dict[str, Any]:
     """The document of a study; INTERRUPTED where it says RUNNING and nobody drives it, its running trials too.
 
-    A study whose driver died before it wrote anything has no trials. Raises StorageError where the file is damaged or
+    Its runs are named where they are now, wherever the study was when it ran. A study whose driver died before it wrote
+    anything has no trials. Raises StorageError where the file is damaged or
     of another schema.
     """
     document = read_json(study.state)
@@ -54,7 +55,7 @@ def read_study(study: StudyDir) -> dict[str, Any]:
     if not isinstance(document.get("trials"), list) or not isinstance(document.get("status"), str):
         raise StorageError(f"{study.state}: damaged (it has no list of trials, or no status)")
     try:
-        document = upgraded(document)
+        document = _here(upgraded(document), study)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise StorageError(f"{study.state}: damaged ({type(error).__name__}: {error})") from error
     if document.get("status") == "RUNNING" and not study.is_held():
@@ -63,6 +64,22 @@ def read_study(study: StudyDir) -> dict[str, Any]:
             stopped = [{**t, "status": status} if t.get("status") == "RUNNING" else t for t in document["trials"]]
             document = {**document, "status": status, "message": message, "trials": stopped}
     return document
+
+
+def _here(document: dict[str, Any], study: StudyDir) -> dict[str, Any]:
+    """The document with the paths of runs in the study's folder as it is now; those that are not there stay."""
+    folder = study.path.absolute() / "runs"
+
+    def moved(entry: Mapping[str, Any]) -> dict[str, Any]:
+        paths = [Path(path) for path in entry.get("runs") or ()]
+        if all(path.parent == folder for path in paths):
+            return dict(entry)
+        here = [folder / path.name if (folder / path.name).is_dir() else path for path in paths]
+        return {**entry, "runs": [str(path) for path in here]}
+
+    best = document.get("best")
+    found = {**document, "trials": [moved(trial) for trial in document["trials"]]}
+    return {**found, "best": moved(best)} if best else found
 
 
 def upgraded(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from core.tasks.workflow_dsl.task import WorkflowDslTask
 from grpoctl.config import load, spec_sha
+from grpoctl.files import replace_json
 from grpoctl.runs import profile
 from tests.conftest import Recorded
 from tests.grpoctl.cli.conftest import Grpoctl
@@ -45,6 +47,16 @@ def test_a_run_is_found_by_path_also_where_it_was_moved(grpoctl: Grpoctl, record
     run.path.rename(moved)
     assert grpoctl("show", "./moved", "--json").document["run_id"] == run.id
     assert grpoctl("show", str(moved), "--samples").code == 0
+
+
+def test_a_runs_directory_is_where_it_is_now(grpoctl: Grpoctl, recorded: Recorded, tmp_path: Path) -> None:
+    """The result names the place where it was run."""
+    run = recorded()
+    replace_json(run.result, {**json.loads(run.result.read_text()), "run_dir": str(run.path)})
+    moved = tmp_path / "moved"
+    run.path.rename(moved)
+    assert grpoctl("show", "./moved", "--json").document["run_dir"] == str(moved)
+    assert str(run.path) not in grpoctl("show", "./moved").out
 
 
 def test_a_task_without_tables_of_its_own_shows_the_last_step(

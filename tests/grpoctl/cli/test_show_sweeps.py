@@ -53,6 +53,19 @@ def test_show_a_study_in_words_with_its_figures(grpoctl: Grpoctl, home: Home) ->
     assert grpoctl("show", str(found.path)).out == words
 
 
+def test_the_runs_of_a_study_that_was_moved_are_named_where_they_are(grpoctl: Grpoctl, home: Home) -> None:
+    """Of the two runs of the trial one is gone: its old place is all that is known of it."""
+    old = [f"/gone/sweeps/x/runs/x-t0000-s{seed}" for seed in (0, 1)]
+    found = write(home, study([trial(0, (0.5, 0.6), runs=old)]))
+    here = found.path / "runs" / "x-t0000-s0"
+    here.mkdir(parents=True)
+    document = grpoctl("show", found.id, "--json").document
+    assert document["trials"][0]["runs"] == [str(here), old[1]]
+    assert document["best"]["runs"] == [str(here), old[1]]
+    (row,) = csv.DictReader(io.StringIO(grpoctl("show", found.id, "--csv").out))
+    assert row["runs"] == f"{here} {old[1]}"
+
+
 @pytest.mark.parametrize("extra", [("trials=3",), ("-p", "full")])
 def test_what_would_change_a_study_is_refused_and_of_its_sweep_is_what_it_would_run(
     grpoctl: Grpoctl, home: Home, extra: tuple[str, ...]
