@@ -46,14 +46,19 @@ def estimate_text(name: str, value: float | None, interval: Sequence[float] | No
     return f"{sign}{text} [{ends[0]}, {ends[1]}]"
 
 
-def gain_text(entry: Mapping[str, Any], metric: str = "eval/reward") -> str:
-    """`eval/reward 0.400 -> 0.600, +0.200 ± 0.102` and what that means; `entry` is one of result.json's stages."""
+def gain_text(entry: Mapping[str, Any], metric: str = "eval/reward", *, unsound: bool = False) -> str:
+    """`eval/reward 0.400 -> 0.600, +0.200 ± 0.102` and what that means; `entry` is one of result.json's stages.
+
+    Of an `unsound` run no verdict is given: its numbers are of its sampler, not of what it trained.
+    """
     start, end = entry.get("start"), entry.get("end")
     if start is None or end is None:
         return f"no {metric} at the {'start' if start is None else 'end'}: nothing to compare"
     interval = entry.get("interval")
     text = f"{metric} {metric_text(metric, start)} -> {metric_text(metric, end)}"
     text += f", {estimate_text(metric, end - start, interval, signed=True)}"
+    if unsound:
+        return f"{text}, of its sampler: its rollouts are unsound"
     if not interval:
         return text
     if interval[0] <= 0 <= interval[1]:

@@ -16,10 +16,11 @@ from core.health.before.inert import inert_in_all
 from core.health.finding import SEVERITIES
 from core.health.statistics import mean
 from grpoctl.analysis.collect import Leaves, RunRecord, number
+from grpoctl.analysis.outcome import unsound_by
 from grpoctl.config import read_resolved
 from grpoctl.config.schema import fields
 from grpoctl.runs.run_dir import RunDir
-from grpoctl.runs.status import UNDISTURBED, Status
+from grpoctl.runs.status import UNDISTURBED
 from grpoctl.wording import metric_text, plural, setting_text
 
 # What tells runs apart without changing what they do.
@@ -39,8 +40,6 @@ _YARDSTICK = (
 _EXACTNESS = ("task.eval_prompts", "evaluation.num_generations_eval")  # of them: how well it is measured
 _HOW_OFTEN = "evaluation.eval_steps"  # the held-out draws are the same each time
 _SCHEDULE = frozenset({"start", "end", "steps"})
-# Findings of severity error after which a run's numbers are not those of the policy that was trained.
-_UNSOUND = frozenset({"rollout-integrity", "rollout-mode", "stale-sampler", "scoring-noise", "sampler-mismatch"})
 
 Runs = Sequence[RunRecord]
 Changed = Mapping[str, tuple[object, ...]]  # dotted key -> its value on each side
@@ -106,9 +105,7 @@ def knobs(changed: Changed, *specs: Leaves) -> list[str]:
 
 def unsound(run: RunRecord) -> str | None:
     """Why the numbers of a run are not those of the policy that it trained; None where nothing says so."""
-    if run.status == Status.INVALID_ROLLOUT:
-        return str(Status.INVALID_ROLLOUT)
-    return next((name for name in finding_ids(run, "error") if name in _UNSOUND), None)
+    return unsound_by(run.result)
 
 
 def finding_ids(run: RunRecord, severity: str) -> list[str]:

@@ -9,12 +9,15 @@ from core.health.rules.gains import HEADLINE, Ruler, gain_since
 from core.health.statistics import clipped, t_interval
 from core.metrics import EVAL, limits
 from grpoctl.analysis.collect import RunRecord, number
+from grpoctl.runs.status import Status
 from grpoctl.sections import Line, Tone
 from grpoctl.wording import estimate_text, gain_text, label, met_text, metric_text, plural
 
 _TONES: Mapping[str, Tone] = {"COMPLETED": "good", "STOPPED_EARLY": "good", "PRUNED": "warn", "INTERRUPTED": "warn"}
 _MET: Mapping[str, Tone] = {"met": "good", "refuted": "bad", "not shown": "warn", "untested": "warn"}
 _UNEXPLAINED = frozenset({"STOPPED_EARLY", "PRUNED", "FAILED", "INTERRUPTED"})  # what no finding explains
+# Findings of severity error after which a run's numbers are not those of the policy that was trained.
+_UNSOUND = frozenset({"rollout-integrity", "rollout-mode", "stale-sampler", "scoring-noise", "sampler-mismatch"})
 _SEVERITIES: Mapping[str, Tone] = {"error": "bad", "critical": "bad", "info": "plain"}
 
 
@@ -39,7 +42,16 @@ def sentences(result: Mapping[str, Any]) -> list[Line]:
 
 def reached(result: Mapping[str, Any]) -> str:
     """The final eval/reward against the start, with the interval of the change."""
-    return gain_text(run_gain_of(result))
+    return gain_text(run_gain_of(result), unsound=unsound_by(result) is not None)
+
+
+def unsound_by(result: Mapping[str, Any]) -> str | None:
+    """Why the numbers of a run are not those of the policy that it trained; None where nothing says so."""
+    if result.get("status") == Status.INVALID_ROLLOUT:
+        return str(Status.INVALID_ROLLOUT)
+    entries = result.get("findings")
+    errors = [entry["id"] for entry in entries if entry.get("severity") == "error"] if isinstance(entries, list) else []
+    return next((str(name) for name in errors if name in _UNSOUND), None)
 
 
 def stage_lines(result: Mapping[str, Any]) -> list[Line]:
@@ -47,7 +59,8 @@ def stage_lines(result: Mapping[str, Any]) -> list[Line]:
     stages = result.get("stages") or {}
     if len(stages) < 2:
         return []
-    return [Line(label="Stage", text=f"{name}: {gain_text(entry)}") for name, entry in stages.items()]
+    unsound = unsound_by(result) is not None
+    return [Line(label="Stage", text=f"{name}: {gain_text(entry, unsound=unsound)}") for name, entry in stages.items()]
 
 
 def sampler_lines(result: Mapping[str, Any]) -> list[Line]:

@@ -20,6 +20,7 @@ from grpoctl.files import read_rows
 from grpoctl.report.charts import by_side, curves, shortened
 from grpoctl.report.document import Cell, Chart, Table
 from grpoctl.runs.run_dir import RunDir
+from grpoctl.wording import plural
 
 DEAD = "groups/dead"
 AXES: Mapping[str, str] = {  # what a row counts -> the title of the axis
@@ -58,6 +59,20 @@ def measured(metric: str) -> str:
         if known is None or known.unit in ("1", metric, metric.rpartition("/")[2])
         else f"{metric} ({known.unit})"
     )
+
+
+def unscored(sides: Sides, metric: str = HEADLINE) -> str:
+    """A sentence on the evaluations that curves leave out, since nothing in them was scored; empty where none is."""
+    known = [run.rows for runs in sides.values() for run in runs if any(_has(row, metric) for row in run.rows)]
+    made = [row for rows in known for row in rows if any(name.startswith("eval/") for name in row)]
+    missing = sum(not _has(row, metric) for row in made)
+    if not missing or not metric.startswith("eval/"):
+        return ""
+    return f" {missing} of {plural(len(made), 'evaluation')} left out: no completion could be scored, so no {metric}."
+
+
+def _has(row: Mapping[str, object], metric: str) -> bool:
+    return number(row.get(metric)) is not None
 
 
 def evaluation_charts(

@@ -370,6 +370,7 @@ def curves(sides: Mapping[str, Runs], prefix: str) -> list[Block]:
     reads = labelled([Line(label="", text=(
         f"Thin: one seed; thick: the mean over seeds. {series.ENDED} The same evaluations against what they cost: a "
         "side that is ahead for its completions may be behind for its time."
+        f"{series.unscored(counted)}"
     ))], "Curves")  # fmt: skip
     blocks: list[Block] = [reads, *drawn] if drawn else [
         labelled([Line(label="", text="No run has two evaluations: there is no curve to draw.")], "Curves")

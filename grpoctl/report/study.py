@@ -297,6 +297,7 @@ def _curves(of: Digest, runs: Mapping[int, list[RunRecord]], left_out: int, pref
     )
     dead = series.dead_groups(f"{prefix}-dead", sides, axis, colours)
     text = f"Thin: one run; thick: the mean over the runs of a group. {series.ENDED}"
+    text += series.unscored(sides, gain_metric(of.metric))
     text += f" {plural(left_out, 'run')} of other candidates not drawn." if left_out else ""
     return [labelled([Line(label="", text=text)], "Curves"), *drawn, *([dead] if dead is not None else [])]
 

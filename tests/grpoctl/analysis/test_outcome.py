@@ -32,6 +32,9 @@ RESULT: dict[str, Any] = {
 }
 
 
+UNSOUND = ", of its sampler: its rollouts are unsound"  # of RESULT by rollout-mode
+
+
 def rewards(start: float | None, final: float | None, se: float | None = None) -> dict[str, Any]:
     """A result with these rewards and one standard error on both ends."""
     return {
@@ -44,7 +47,12 @@ def rewards(start: float | None, final: float | None, se: float | None = None) -
     ("result", "text"),
     [
         # errors 0.03 and 0.04: sqrt(0.03^2 + 0.04^2) = 0.05, times 1.96 where nobody says how many prompts there were
-        (RESULT, "eval/reward 0.400 -> 0.600, +0.200 ± 0.098: a significant gain"),
+        (RESULT | {"findings": []}, "eval/reward 0.400 -> 0.600, +0.200 ± 0.098: a significant gain"),
+        (RESULT, f"eval/reward 0.400 -> 0.600, +0.200 ± 0.098{UNSOUND}"),
+        (
+            RESULT | {"findings": [], "status": "INVALID_ROLLOUT"},
+            f"eval/reward 0.400 -> 0.600, +0.200 ± 0.098{UNSOUND}",
+        ),
         # 0.0707 times t of 8 degrees of freedom, 2.306: four of each evaluation of five prompts
         (
             {**rewards(0.6, 0.4, 0.05), "eval_prompts": 5},
@@ -80,10 +88,15 @@ def test_a_command_is_not_said_to_have_made_updates() -> None:
 
 
 def test_a_gain_is_said_of_the_stage_that_made_it() -> None:
-    lines = [line.text for line in sentences(RESULT | {"stages": STAGES}) if line.label == "Stage"]
+    lines = [line.text for line in sentences(RESULT | {"stages": STAGES, "findings": []}) if line.label == "Stage"]
     assert lines == [
         "supervised: eval/reward 0.037 -> 0.596, +0.559 ± 0.059: a significant gain",
         "grpo: eval/reward 0.596 -> 0.590, -0.006 ± 0.044: not significant",
+    ]
+    lines = [line.text for line in sentences(RESULT | {"stages": STAGES}) if line.label == "Stage"]
+    assert lines == [
+        f"supervised: eval/reward 0.037 -> 0.596, +0.559 ± 0.059{UNSOUND}",
+        f"grpo: eval/reward 0.596 -> 0.590, -0.006 ± 0.044{UNSOUND}",
     ]
     one = {"grpo": STAGES["grpo"]}
     assert [line for line in sentences(RESULT | {"stages": one}) if line.label == "Stage"] == []  # it is the run's

@@ -15,7 +15,7 @@ def test_result(capsys: Capture) -> None:
     out = capsys.readouterr().out
     assert out.splitlines() == [
         "Run       COMPLETED: p30@1, profile tiny, seed 0: 96 steps, 39 updates, 5.0 s",
-        "Reached   eval/reward 0.400 -> 0.600, +0.200 ± 0.098: a significant gain",
+        "Reached   eval/reward 0.400 -> 0.600, +0.200 ± 0.098, of its sampler: its rollouts are unsound",
         "",
         "               start           final    best",
         "─────────────────────────────────────────────",

@@ -79,6 +79,24 @@ def test_curves_over_what_was_drawn_updated_and_spent(compared: dict[str, Any]) 
     assert means == pytest.approx([0.5, 0.51, 0.5, 0.485])  # A's, then B's: seeds add 0, 1 and 2 hundredths at the end
 
 
+def test_evaluations_that_curves_leave_out_are_counted(home: Home, recorded: Recorded) -> None:
+    """Four evaluations, in one of which no completion was valid: it has no reward. Of whole curves nothing is said."""
+    run = reported.run(recorded)
+
+    def said() -> list[str]:
+        (part,) = report_of(home, [run.id]).parts
+        lines = [line.text for block in part.blocks for line in getattr(block, "lines", ())]
+        return [text for text in lines if "left out: no completion" in text]
+
+    assert said() == []
+    first, *steps = read_rows(run.metrics)
+    steps[0] |= {"eval/valid": 0.0}
+    steps[1] |= {"eval/reward": 0.5, "eval/valid": 1.0}
+    replace_rows(run.metrics, [first, *steps])
+    (text,) = said()
+    assert text.endswith(" 1 of 4 evaluations left out: no completion could be scored, so no eval/reward.")
+
+
 def test_dead_groups_over_time(compared: dict[str, Any]) -> None:
     means = [(row["x"], row["value"]) for row in rows(compared, "p0-dead-means") if row["side"].startswith("B")]
     assert means == [(8, 0.25), (16, 0.5), (24, 0.75), (32, 1.0)]
