@@ -39,6 +39,15 @@ def test_the_settings_and_their_numbers(simulation: Simulation) -> None:
     assert sampling.worth.value == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.parametrize("rate", [0.02, 0.1, 0.15, 0.2, 0.5, 0.85])
+def test_a_z_score_is_near_the_mean_alone(rate: float) -> None:
+    """docs/simulation.md: K=2 is worth within 3 % of (1/2) / (7/8) = 0.571 of K=8, the most at a rate of 0.15."""
+    simulation = found((rate,), num_generations=8, prompts_per_step=2)
+    (two,) = (row for row in simulation.rows if row.kind == "size" and row.signal.num_generations == 2)
+    assert two.worth.answers == pytest.approx(4 / 7, rel=0.03)
+    assert (two.worth.answers == pytest.approx(0.586, abs=5e-4)) == (rate in (0.15, 0.2, 0.85))
+
+
 def test_other_sizes_have_as_many_completions() -> None:
     sizes = [one.stage for one in settings(stage(num_generations=8, prompts_per_step=4)) if one.kind == "size"]
     assert [(one.num_generations, one.prompts_per_step) for one in sizes] == [(2, 16), (4, 8), (16, 2), (32, 1)]
