@@ -46,7 +46,7 @@ from grpoctl.diagnose.readers.log_settings import stated_settings
 from grpoctl.diagnose.readers.metric_files import logged_values
 from grpoctl.diagnose.readers.metric_names import in_our_sense, metrics_of, name_of
 from grpoctl.diagnose.readers.several_runs import NoMetricError, read_each
-from grpoctl.diagnose.readers.trainer_log import bounded_by, slices_of, span_of
+from grpoctl.diagnose.readers.trainer_log import bounded_by, slices_of, span_of, trains
 
 _SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 _BY_ORDER = "the table has no column of whole steps: a row is counted as one step"
@@ -149,8 +149,12 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     header, path = table.header, table.path
     names = {column: metric for column, metric in source.columns.items() if column in header}
     counted = _counted_updates(table)
-    marks = [(column, own) for column in header if (own := name_of(column)) == "update" and column != counted]
     divisors = _divisors(table)
+    marks = [
+        (column, own)
+        for column in header
+        if (own := name_of(column)) == "update" and column != counted and _may_be(table, column, own, divisors)
+    ]
     fitting = tuple(
         column for column in header if column == (own := name_of(column)) or _may_be(table, column, own, divisors)
     )
@@ -280,7 +284,7 @@ def _values(table: Table, names: Mapping[str, str]) -> tuple[list[dict[str, floa
         rows.append({metric: value for metric, (known, value) in values.items() if known})
     told, absent = without_absent(rows)
     for row in told:
-        if any(not metric.startswith("eval/") for metric in row):
+        if trains(row):
             row.setdefault("update", 1.0)
     return [row | bounded_by(row, slices_of(row)) for row in told], absent
 

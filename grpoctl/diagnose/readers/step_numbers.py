@@ -21,7 +21,7 @@ from grpoctl.diagnose.readers.logged import (
     tells_no_training,
 )
 from grpoctl.diagnose.readers.metric_names import name_of
-from grpoctl.diagnose.readers.trainer_log import Entry
+from grpoctl.diagnose.readers.trainer_log import Entry, trains
 
 _BY_ORDER = "the log has no step numbers: a row is counted as one step"
 _OF_EPOCHS = "the log counts its steps anew (in each epoch): a row is counted as one step"
@@ -149,5 +149,4 @@ def _is_excerpt(training: Sequence[Logged]) -> bool:
 def _trains_at_zero(training: Sequence[Logged], steps: Sequence[int]) -> bool:
     """Whether the row of step 0 has more than an evaluation: ours and verl's have one before the first update there."""
     first = next(entry for entry, step in zip(training, steps, strict=True) if step == 0)
-    names = {name_of(name) or "" for name in first.cells}
-    return any(name and name != "step" and not name.startswith("eval/") for name in names)
+    return trains({metric: value for name, value in first.cells.items() if (metric := name_of(name)) is not None})

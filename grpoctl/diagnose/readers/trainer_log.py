@@ -30,6 +30,8 @@ _WORDS = 3  # of what a row is of: more are a message
 _GROUP = 16  # completions of a prompt, where a log does not say: more may be several groups
 _NAMED = 6  # of the columns that were left out
 _OF_TRAINING = frozenset({"loss", "policy/loss", "grad_norm", "learning_rate", "reward/mean"})
+_COUNTED = frozenset({"completions", "tokens"})  # from the run's start: 0 before training
+_WITH_EVALUATION = ("eval/", "rollout/noise", "rollout/rescoring_gap")  # what an evaluation before training measures
 _SUMMARY = frozenset({"train_runtime"})  # the last entry of a run: its totals
 _TOTALS = _SUMMARY | {"train_samples_per_second", "train_steps_per_second", "train_loss", "total_flos"}
 _KINDS = ("event", "split", "phase", "mode", "subset", "stage", "type", "kind")  # keys of what a row is of
@@ -155,6 +157,12 @@ def is_entry(cells: Iterable[str]) -> bool:
     return any(name not in ("step", "update") and name_of(name) is not None for name in cells)
 
 
+def trains(metrics: Mapping[str, float | None]) -> bool:
+    """Whether a row has more than an evaluation before the first update: its counters are 0 there."""
+    told = metrics.keys() - {"step", "update", "stage"} - {name for name in _COUNTED if metrics.get(name) == 0}
+    return any(not name.startswith(_WITH_EVALUATION) for name in told)
+
+
 def has_rewards(rows: StepTable) -> bool:
     """Whether a row tells of rewards: else there was no reinforcement learning, or its log does not tell."""
     return any(not _OF_REWARDS.isdisjoint(row) for row in rows)
@@ -239,14 +247,14 @@ def _rows(entries: Sequence[Entry], names: Set[str]) -> tuple[StepTable, list[st
     by_step: dict[int, dict[str, float | None]] = {}
     told, absent = without_absent([translated(entry.cells, older=older) for entry in entries])
     for entry, metrics in zip(entries, told, strict=True):
-        trains, has_extremes, slices = _traits(tuple(metrics))
+        of_training, has_extremes, slices = _traits(tuple(metrics))
         if has_extremes or slices:
             metrics.update(bounded_by(metrics, slices))
         row = by_step.setdefault(entry.step, metrics)  # no copy of it: a long log has many
         if row is not metrics:
             row.update(metrics)
         row["step"] = float(entry.step)
-        if trains:
+        if of_training:
             row["update"] = 1.0
     rows = [by_step[step] for step in sorted(by_step)]
     if "frac_reward_zero_std" in names or all(_is_equal(row) for row in rows if "reward/mean" in row):

@@ -27,6 +27,25 @@ def test_columns_of_our_names_and_of_trls(tmp_path: Path) -> None:
     assert any("columns left out (colour)" in note for note in found.notes)
 
 
+def test_the_evaluation_before_training_is_no_step(tmp_path: Path) -> None:
+    head = "step,update,completions,tokens,eval/reward,rollout/noise,reward/mean\n"
+    found = read(tmp_path, head + "0,,0,0,0.25,4e-6,\n1,0,8,90,,,0.5\n2,1,16,180,,,0.75\n")
+    assert [(row["step"], row.get("update")) for row in found.case.rows] == [(0.0, None), (1.0, 0.0), (2.0, 1.0)]
+    assert not any("counts from 0" in note for note in found.notes)
+
+
+def test_a_column_that_counts_updates_beside_steps_marks_nothing(tmp_path: Path) -> None:
+    found = read(tmp_path, "step,update,reward\n1,1,0.5\n2,2,0.5\n3,3,0.75\n")
+    assert [row["update"] for row in found.case.rows] == [1.0, 1.0, 1.0]
+    assert any("columns left out (update)" in note for note in found.notes)
+
+
+def test_a_first_row_with_a_reward_is_a_step(tmp_path: Path) -> None:
+    found = read(tmp_path, "step,eval/reward,reward/mean\n0,0.25,0.5\n1,,0.75\n")
+    assert [(row["step"], row.get("update")) for row in found.case.rows] == [(1.0, 1.0), (2.0, 1.0)]
+    assert any("counts from 0" in note for note in found.notes)
+
+
 def test_a_map_goes_before_names(tmp_path: Path) -> None:
     text = "Epoch;Mean reward;Acc;loss\n1;0.5;12.5 %;2\n2;0.6;;1e-3\n"
     found = read(tmp_path, "\ufeff" + text, Mean_reward="reward/mean", Acc="eval/reward")
