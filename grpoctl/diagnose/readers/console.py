@@ -41,7 +41,7 @@ from grpoctl.diagnose.readers.several_runs import MOST_RUNS, NoMetricError, are_
 from grpoctl.diagnose.readers.step_numbers import numbered
 from grpoctl.diagnose.readers.text import LONGEST, Line, Notices, is_text, text_lines
 from grpoctl.diagnose.readers.told_courses import MOST_PLACED
-from grpoctl.diagnose.readers.trainer_log import Known, case_of_entries
+from grpoctl.diagnose.readers.trainer_log import Known, case_of_entries, update_marks
 
 _GLANCED_AT = 5_000  # lines of each of a folder's files
 _LOOKED_AT = 200_000  # lines in which the first metric is looked for
@@ -196,7 +196,8 @@ class _Console:
             notes.append(f"the log is long: {averaged} rows in a row are read as their mean")
         known = Known(settings=settings, arguments=arguments or None, notices=log.notices)
         case, more = case_of_entries(rows.entries, known)
-        lost_columns = sorted(name for name in log.parser.unknown if not runs or name.lower() not in RUNS)
+        lost = log.parser.unknown - update_marks(rows.entries)
+        lost_columns = sorted(name for name in lost if not runs or name.lower() not in RUNS)
         if lost_columns:
             more.append(_left_out(lost_columns))
         if form == "table" and log.parser.taken:

@@ -316,6 +316,7 @@ class LineParser:
             known = {name: value for name, value in cells.items() if self._is_known(name) or name in _KEPT}
             if self._has_metric(known):
                 self._note_unknown(name for name in cells if name not in known)
+                known |= {name: value for name, value in cells.items() if name_of(name) == "update"}
                 known |= {name: value for name, value in cells.items() if name.startswith("eval_")}
                 self.first_line, self._has_steps = self.first_line or number, True
                 step = _own_step(known)

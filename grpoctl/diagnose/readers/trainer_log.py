@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby, pairwise
 from statistics import fmean, pstdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from core.health.case import Case, Notice, Sample, Settings
 from core.health.finding import StepTable
@@ -50,6 +50,11 @@ class Entry(NamedTuple):
 
     step: int
     cells: Mapping[str, float | None]
+
+
+class _HasCells(Protocol):
+    @property
+    def cells(self) -> Mapping[str, float | None]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,10 +162,30 @@ def is_entry(cells: Iterable[str]) -> bool:
     return any(name not in ("step", "update") and name_of(name) is not None for name in cells)
 
 
+def marks_updates(values: Iterable[float | None]) -> bool:
+    """Whether numbers of `update` say which steps moved weights (1) and which did not (0); others count updates."""
+    known = {value for value in values if value is not None}
+    return bool(known) and known <= {0.0, 1.0}
+
+
 def trains(metrics: Mapping[str, float | None]) -> bool:
     """Whether a row has more than an evaluation before the first update: its counters are 0 there."""
     told = metrics.keys() - {"step", "update", "stage"} - {name for name in _COUNTED if metrics.get(name) == 0}
     return any(not name.startswith(_WITH_EVALUATION) for name in told)
+
+
+def update_marks(entries: Iterable[_HasCells]) -> frozenset[str]:
+    """The columns that are called `update` and mark steps."""
+    told: dict[str, list[float | None]] = {}
+    for entry in entries:
+        for name in filter(_is_update, entry.cells):
+            told.setdefault(name, []).append(entry.cells[name])
+    return frozenset(name for name, values in told.items() if marks_updates(values))
+
+
+@lru_cache(maxsize=10_000)
+def _is_update(name: str) -> bool:
+    return name_of(name) == "update"
 
 
 def has_rewards(rows: StepTable) -> bool:
@@ -244,6 +269,7 @@ def _without(names: Set[str], entries: Sequence[Entry]) -> Sequence[Entry]:
 def _rows(entries: Sequence[Entry], names: Set[str]) -> tuple[StepTable, list[str]]:
     """One row a step: an evaluation's values stand in the row of its step. And a note on NaN that says nothing."""
     older = is_older(names)
+    marks = update_marks(entries)
     by_step: dict[int, dict[str, float | None]] = {}
     told, absent = without_absent([translated(entry.cells, older=older) for entry in entries])
     for entry, metrics in zip(entries, told, strict=True):
@@ -254,8 +280,9 @@ def _rows(entries: Sequence[Entry], names: Set[str]) -> tuple[StepTable, list[st
         if row is not metrics:
             row.update(metrics)
         row["step"] = float(entry.step)
-        if of_training:
-            row["update"] = 1.0
+        said = [mark for name in marks if (mark := entry.cells.get(name)) is not None]
+        if said or of_training:
+            row["update"] = max(said, default=1.0)
     rows = [by_step[step] for step in sorted(by_step)]
     if "frac_reward_zero_std" in names or all(_is_equal(row) for row in rows if "reward/mean" in row):
         for row in filter(_is_equal, rows):  # of others it is not known how many are dead, where TRL does not say so

@@ -69,6 +69,31 @@ def test_a_bar_that_lags_numbers_nothing(tmp_path: Path) -> None:
     assert [row["step"] for row in found.case.rows] == [1.0, 2.0, 3.0]
 
 
+def _marked(marks: list[int], first: str = "") -> str:
+    lines = (f'{{"step": {at}, "update": {mark}, "reward": 0.5}}' for at, mark in enumerate(marks, 1))
+    return first + "\n".join(lines) + "\n"
+
+
+def test_json_lines_mark_the_steps_that_moved_weights(tmp_path: Path) -> None:
+    found = read(tmp_path, _marked([0, 1, 0, 1]))
+    assert [row["update"] for row in found.case.rows] == [0.0, 1.0, 0.0, 1.0]
+    assert not any("left out" in note for note in found.notes)
+
+
+def test_json_lines_that_count_updates_mark_nothing(tmp_path: Path) -> None:
+    found = read(tmp_path, _marked([1, 2, 3, 4]))
+    assert [row["update"] for row in found.case.rows] == [1.0] * 4
+    assert "columns left out, for no rule reads them: update" in found.notes
+
+
+def test_json_lines_begin_with_an_evaluation_before_training(tmp_path: Path) -> None:
+    before = '{"step": 0, "completions": 0, "tokens": 0, "eval/reward": 0.25, "rollout/noise": 4e-6}\n'
+    found = read(tmp_path, _marked([0, 1, 0, 1], before))
+    assert [row["step"] for row in found.case.rows] == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert "update" not in found.case.rows[0]
+    assert not any("counts from 0" in note for note in found.notes)
+
+
 def test_json_lines_with_their_own_steps(tmp_path: Path) -> None:
     found = read(
         tmp_path,
