@@ -149,12 +149,12 @@ def _metrics_of_columns(table: Table, source: Source) -> dict[str, str]:
     header, path = table.header, table.path
     names = {column: metric for column, metric in source.columns.items() if column in header}
     counted = _counted_updates(table)
-    divisors = _divisors(table)
     marks = [
         (column, own)
         for column in header
-        if (own := name_of(column)) == "update" and column != counted and _may_be(table, column, own, divisors)
+        if (own := name_of(column)) == "update" and column != counted and not _counts_up(table, column)
     ]
+    divisors = _divisors(table)
     fitting = tuple(
         column for column in header if column == (own := name_of(column)) or _may_be(table, column, own, divisors)
     )
@@ -456,7 +456,12 @@ def _counted_updates(table: Table) -> str | None:
     column = next((column for column in table.header if name_of(column) == "update"), None)
     if column is None or any(map(numbers_rows, table.header)):
         return None
+    return column if _counts_up(table, column, fewest=1) else None
+
+
+def _counts_up(table: Table, column: str, fewest: int = 2) -> bool:
+    """Whether all rows of a table that has so many have whole numbers in a column, which grow beyond 1."""
     place = table.header.index(column)
     counts = [count for _, cells in table.rows if (count := whole(cells[place])) is not None]
     grows = all(b > a for a, b in pairwise(counts))
-    return column if grows and len(counts) == len(table.rows) and counts[-1] > 1 else None
+    return grows and fewest <= len(counts) == len(table.rows) and counts[-1] > 1
