@@ -28,6 +28,7 @@ from grpoctl.diagnose.readers.base import Source
 from grpoctl.diagnose.readers.registry import STANDARD_INPUT, open_source
 from grpoctl.runs import liveness
 from grpoctl.runs.run_dir import Home, RunDir
+from grpoctl.runs.study_dir import StudyDir, find_study
 
 SHARE = 10  # of the time: a reading that takes a second is made every ten seconds at most
 
@@ -64,6 +65,7 @@ def watch(
     command = notify.words_of(notify_command)
     run = _run_of(source)
     if run is None:
+        _check_no_study(source)
         _check_may_come(source)
     request = Source(
         name=source if run is None else str(run.path),
@@ -145,6 +147,24 @@ def _run_of(source: str) -> RunDir | None:
         entry = Home.locate().find(source)
         return entry if isinstance(entry, RunDir) else None
     return None
+
+
+def _check_no_study(source: str) -> None:
+    """Raises NotFoundError for a study, with the command that watches one of its runs: one under way, else the last."""
+    with suppress(OSError, ValueError):
+        path = Path(source).expanduser()
+        if path.exists() and not StudyDir(path=path).spec.is_file():
+            return
+    study = None
+    with suppress(GrpoError):
+        study = find_study(Home.locate(), source)
+    if study is None:
+        return
+    runs = study.runs()
+    if not runs:
+        raise NotFoundError(f"{study.id} is a study, and has no run yet; grpoctl show {study.id} says how it stands")
+    one = next(filter(RunDir.is_held, runs), runs[-1])
+    raise NotFoundError(f"{study.id} is a study; its {len(runs)} runs are watched one by one: grpoctl watch {one.id}")
 
 
 def _check_may_come(source: str) -> None:

@@ -14,6 +14,9 @@ from grpoctl.cli import watch as command
 from grpoctl.diagnose.diagnosis import Diagnosis, diagnose
 from grpoctl.diagnose.readers.base import Source
 from grpoctl.diagnose.readers.registry import open_source
+from grpoctl.runs.run_dir import Home
+from grpoctl.runs.study_dir import create_study
+from tests.conftest import Recorded
 from tests.grpoctl.cli.conftest import Grpoctl
 
 DEAD = "{'loss': 0.0, 'reward': 0.0, 'reward_std': 0.0, 'frac_reward_zero_std': 1.0, 'step': %d}\n"
@@ -133,6 +136,21 @@ def test_what_can_never_come_is_refused(grpoctl: Grpoctl, name: str) -> None:
     said = grpoctl("watch", name, "--idle", "0")
     assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)
     assert name in said.err
+
+
+def test_a_study_is_watched_run_by_run(grpoctl: Grpoctl, home: Home, recorded: Recorded) -> None:
+    study = create_study(home, "demo-tiny-1a2b3c4d")
+    study.spec.write_text("name: demo\n")
+    said = grpoctl("watch", "demo", "--idle", "0")
+    assert (said.code, said.out, f"{study.id} is a study, and has no run yet" in said.err) == (2, "", True)
+    for number in range(2):
+        run = study.run(number, 0)
+        run.path.mkdir(parents=True)
+        run.spec.write_bytes(recorded().spec.read_bytes())
+    for name in ("demo", str(study.path)):
+        said = grpoctl("watch", name, "--idle", "0")
+        assert (said.code, said.out, len(said.err.splitlines())) == (2, "", 1)
+        assert f"its 2 runs are watched one by one: grpoctl watch {study.run(1, 0).id}" in said.err
 
 
 def test_a_file_without_a_suffix_is_waited_for_in_its_folder(grpoctl: Grpoctl) -> None:
