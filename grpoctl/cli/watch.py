@@ -7,10 +7,10 @@ grown for --idle seconds; without that option somebody has to press Ctrl-C.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -75,6 +75,8 @@ def watch(
     )
     shown: dict[str, Finding] = {}
     told: set[str] = set()
+    read: list[int] = []
+    found = False
     seen, grown_at = None, time.monotonic()
     while True:
         ended = run is not None and not _is_under_way(run)  # before the rows: what is written before the end is in them
@@ -83,12 +85,12 @@ def watch(
         if state != seen:
             grown_at = begun
         if state != seen or not state or ended:  # what is no file (mlflow:RUN_ID) may have grown unseen
-            shown = look(request, shown, command, ended=ended, told=told)
-        seen = state
+            shown = look(request, shown, command, ended=ended, told=told, read=read)
+        seen, found = state, found or bool(shown)
         if any(finding.severity in limit for finding in shown.values()):
             raise typer.Exit(exits.FINDING)
         if ended or (idle is not None and time.monotonic() - grown_at >= idle):
-            raise typer.Exit(exits.OK)
+            _end(source, read, found=found)
         time.sleep(max(every, SHARE * (time.monotonic() - begun)))
 
 
@@ -99,11 +101,12 @@ def look(
     *,
     ended: bool = False,
     told: set[str] | None = None,
+    read: list[int] | None = None,
 ) -> dict[str, Finding]:
     """The findings as they are now; those that came or went are told. What cannot be read yet is waited for.
 
     What only a whole run can show is left out until it has ended, hints always. `told`: why it was waited for so far,
-    each said once.
+    each said once. `read`: how many rows each look found.
     """
     try:
         diagnosis = diagnosis_of(open_source(request), name=request.name, with_hints=False)
@@ -113,6 +116,8 @@ def look(
             console.print_note(f"waiting: {error}")
             told.add(str(error))
         return dict(shown)
+    if read is not None:
+        read.append(sum(len(one.case.rows) for one in diagnosis.readings))
     now = {one.id: one for one in diagnosis.findings if ended or one.id not in OF_WHOLE_RUNS}
     for id_, finding in now.items():
         if id_ not in shown or shown[id_].severity != finding.severity:
@@ -121,6 +126,15 @@ def look(
         if id_ not in now:
             tell("taken back", finding, diagnosis, command)
     return now
+
+
+def _end(source: str, read: Sequence[int], *, found: bool) -> NoReturn:
+    """Ends watching, with a line where no finding was told. Raises UserError where nothing was ever read."""
+    if not read:
+        raise UserError(f"nothing was ever read from {source!r}; name a log or a run, or wait longer with --idle")
+    if not found:
+        console.print_text(f"nothing found in {read[-1]} rows")
+    raise typer.Exit(exits.OK)
 
 
 def tell(event: str, finding: Finding, diagnosis: Diagnosis, command: list[str] | None) -> None:

@@ -42,6 +42,29 @@ def test_fail_on(grpoctl: Grpoctl, dead: str, tmp_path: Path) -> None:
     assert grpoctl("watch", "live.log", "--idle", "0", "--fail-on", "error").code == 0
 
 
+@pytest.mark.parametrize("content", [None, b"", b"\x00\xff\xfe\x01" * 50])
+def test_what_was_never_read_is_no_success(grpoctl: Grpoctl, tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "trian.log").write_bytes(content)
+    said = grpoctl("watch", "trian.log", "--idle", "0", "--fail-on", "error")
+    assert (said.code, said.out) == (2, "")
+    assert said.err.splitlines()[-1].startswith("error: nothing was ever read from 'trian.log'")
+
+
+def test_a_folder_without_a_log_is_no_success(grpoctl: Grpoctl, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    said = grpoctl("watch", "logs", "--idle", "0")
+    assert (said.code, "nothing was ever read from 'logs'" in said.err) == (2, True)
+
+
+def test_a_log_without_findings_says_so(grpoctl: Grpoctl, tmp_path: Path, dead: str) -> None:
+    live = "".join(LIVE % (step % 9, step) for step in range(1, 13))
+    (tmp_path / "live.log").write_text(live)
+    said = grpoctl("watch", "live.log", "--idle", "0")
+    assert (said.code, said.out) == (0, "nothing found in 12 rows\n")
+    assert "nothing found" not in grpoctl("watch", dead, "--idle", "0").out
+
+
 def test_of_several_runs_a_line_names_the_one_it_is_of(grpoctl: Grpoctl, tmp_path: Path) -> None:
     short = [f"{step},live,0.{step}" for step in range(1, 6)]
     long = [f"{step},dead,0" for step in range(1, 31)]
@@ -111,13 +134,13 @@ def test_bad_usage(grpoctl: Grpoctl, dead: str, arguments: tuple[str, ...], part
 
 def test_a_log_that_is_not_there_yet_is_waited_for(grpoctl: Grpoctl) -> None:
     said = grpoctl("watch", "later.log", "--idle", "0")
-    assert said.code == 0
+    assert said.code == 2
     assert "waiting" in said.err
 
 
 def test_a_log_that_never_comes_ends_by_idle(grpoctl: Grpoctl) -> None:
     said = grpoctl("watch", "later.log", "--every", "0.1", "--idle", "0.3")
-    assert said.code == 0
+    assert said.code == 2
     assert said.err.count("waiting") == 1
 
 
@@ -155,7 +178,7 @@ def test_a_study_is_watched_run_by_run(grpoctl: Grpoctl, home: Home, recorded: R
 
 def test_a_file_without_a_suffix_is_waited_for_in_its_folder(grpoctl: Grpoctl) -> None:
     said = grpoctl("watch", "./later", "--idle", "0")
-    assert said.code == 0
+    assert said.code == 2
     assert "waiting" in said.err
 
 
