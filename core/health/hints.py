@@ -19,7 +19,7 @@ from core.health.case import Case, bounded
 from core.health.examine import Rule, asked
 from core.health.finding import Decider, Finding
 from core.health.rules.reward_parts import is_answer, parts_of
-from core.health.statistics import sample_sd, series, thirds, trend
+from core.health.statistics import sample_sd, series, shown_z, thirds, told_z, trend
 from core.health.steps import best_and_last_level, held_out_rose, learns_from_samples, number, spread, values_of
 
 FEW, MANY = 6, 12  # rows: of fewer than the first the ends are single rows, from the second on there are levels
@@ -350,10 +350,10 @@ def only_the_form(case: Case) -> Finding | None:
     return _hint(
         "proxy-reward",
         f"the reward rises with {form}, which it has {weight:.2g} times; what is left of it does not (trend "
-        f"{z:+.1f} standard errors over {len(pairs)} rows): the form is learned and the answer is not, so far",
+        f"{shown_z(z)} over {len(pairs)} rows): the form is learned and the answer is not, so far",
         look="log the share of right answers by itself",
         decides="does the share of right answers rise?",
-        weight=weight, rest_z=z, rows=len(pairs),
+        weight=weight, rest_z=told_z(z), rows=len(pairs),
     )  # fmt: skip
 
 
@@ -509,7 +509,6 @@ def not_on_held_out_prompts(case: Case) -> Finding | None:
 DOUBTFUL = 3.5  # standard errors of a training reward's rise: rows are not quite independent
 SCATTERS = 1.5  # times the spread of a few values
 PLATEAU = 5  # rows of the first quarter
-MOST = 99.0  # standard errors that are told: a line without any has infinitely many
 
 
 def gained_little(case: Case) -> Finding | None:
@@ -539,7 +538,7 @@ def gained_little(case: Case) -> Finding | None:
         return None
     (early, late), line = thirds(values), trend(points)
     if line is None or line.z < DOUBTFUL:
-        how = "" if line is None else f" (trend {max(line.z, -MOST):+.1f} standard errors)"
+        how = "" if line is None else f" (trend {shown_z(line.z)})"
         little = line is not None or late - early <= SCATTERS * spread(values)
         return _little(column, early, late, f"in {len(values)} rows{how}") if little else None
     rest = points[len(points) // 4 :]

@@ -22,6 +22,7 @@ CONFIDENCE = 0.95
 NORMAL_DF = 1e8  # degrees of freedom from which on Student's t is the normal law, to nine digits
 POWER = 2.8  # standard errors: a true change of so many is found in 4 of 5 tries (1.96 + 0.84)
 ENOUGH = 8  # points of a line: the normal law is too narrow for fewer
+TOLD = 100.0  # standard errors that are told: beyond them points lie on a line but for their rounding
 HUGE = 1e100  # of a number's size: no training computes in such, and sums of their squares overflow
 
 
@@ -249,6 +250,16 @@ def chance_above(z: float) -> float:
 def chance_beyond(z: float) -> float:
     """P(|Z| >= |z|): the two-sided p."""
     return math.erfc(abs(z) / math.sqrt(2.0))
+
+
+def told_z(z: float) -> float:
+    """So many standard errors as evidence has them: 100 at most, either way."""
+    return max(-TOLD, min(TOLD, z))
+
+
+def shown_z(z: float) -> str:
+    """The same as a sentence has them: `-4.2 standard errors`, `beyond -100 standard errors`."""
+    return f"{z:+.1f} standard errors" if abs(z) <= TOLD else f"beyond {told_z(z):+.0f} standard errors"
 
 
 def shown_p(p: float) -> str:

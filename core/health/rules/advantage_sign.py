@@ -16,7 +16,7 @@ from core.health.finding import Decider, Finding, Row, RuledOut, Severity
 from core.health.rules.breaks import breaks
 from core.health.rules.integrity import rank_correlation, worst_integrity
 from core.health.rules.learning_rate import too_large
-from core.health.statistics import chance_beyond, series, trend
+from core.health.statistics import chance_beyond, series, told_z, trend
 from core.health.steps import acted, number, values_of
 
 SAME = 1e-6  # of an advantage, and of a reward: what float32 leaves of their difference
@@ -401,7 +401,7 @@ def _course(case: Case) -> Sequence[Finding]:
         f"{len(points)} evaluations fell from {first.evaluated:.3g} to {last.evaluated:.3g} while the steps around "
         f"them were paid {first.paid:.3g} to {last.paid:.3g}: minus the reward is what is learned from"
     )
-    evidence = {"evaluations": float(len(points)), "paid_z": line.z, "evaluated_z": _slope_z(points)}
+    evidence = {"evaluations": float(len(points)), "paid_z": told_z(line.z), "evaluated_z": told_z(_slope_z(points))}
     return (_flipped(text, evidence | {"paid": whole.paid, "evaluated": whole.evaluated}, "error"),)
 
 
@@ -498,7 +498,7 @@ def _falling(case: Case) -> Sequence[Finding]:
             ),
             evidence={
                 "slope": line.slope,
-                "z": z,
+                "z": told_z(z),
                 "p": chance_beyond(z),
                 "lost": lost,
                 "kl_correlation": away,

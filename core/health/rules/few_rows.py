@@ -14,7 +14,7 @@ from core.health.case import Case
 from core.health.coverage import ROWS
 from core.health.finding import Confidence, Decider, Finding, Row, RuledOut
 from core.health.rules.gains import evaluations
-from core.health.statistics import chance_above, series, thirds, trend
+from core.health.statistics import chance_above, series, shown_z, thirds, told_z, trend
 from core.health.steps import LITTLE, STOOD, held_out_rose, number, spread, values_of
 
 FEWEST = 3  # values: two have no order
@@ -235,11 +235,11 @@ def reward_fell(case: Case) -> Sequence[Finding]:
             id="policy-collapse",
             severity="warning",
             summary=(
-                f"{column} falls from {early:.3g} in the first third to {late:.3g} in the last (trend {line.z:+.1f} "
-                f"standard errors){beside}, and it is what the policy is trained on: the policy loses what it could, "
+                f"{column} falls from {early:.3g} in the first third to {late:.3g} in the last (trend "
+                f"{shown_z(line.z)}){beside}, and it is what the policy is trained on: the policy loses what it could, "
                 "or prompts or the reward became harder meanwhile"
             ),
-            evidence={"early": early, "late": late, "rows": len(values), "trend_z": line.z, "metric": column},
+            evidence={"early": early, "late": late, "rows": len(values), "trend_z": told_z(line.z), "metric": column},
             advice="ask the first and the last checkpoint the same prompts; see what KL and entropy did meanwhile",
             confidence="weak",
             decider=Decider(question="do the same prompts earn less at the end than at the start?"),
@@ -274,7 +274,7 @@ def reward_stood(case: Case) -> Sequence[Finding]:
         return ()
     if column != "eval/reward" and len(held_out) > 1 and held_out[-1][1] > held_out[0][1]:
         return ()
-    how = "" if line is None else f" (trend {line.z:+.1f} standard errors)"
+    how = "" if line is None else f" (trend {shown_z(line.z)})"
     return (
         Finding(
             id="no-gain",
@@ -289,7 +289,7 @@ def reward_stood(case: Case) -> Sequence[Finding]:
                 "late": late,
                 "rows": len(points),
                 "steps": steps,
-                **({} if line is None else {"trend_z": line.z}),
+                **({} if line is None else {"trend_z": told_z(line.z)}),
             },
             advice="see how many groups are live, whether the KL moves at all, and what the reward pays for",
             confidence="weak",

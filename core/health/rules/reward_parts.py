@@ -15,7 +15,7 @@ from statistics import fmean
 
 from core.health.case import Case
 from core.health.finding import Confidence, Decider, Finding, Row, RuledOut, Severity
-from core.health.statistics import chance_above, sample_sd, series, shown_p, thirds, trend
+from core.health.statistics import chance_above, sample_sd, series, shown_p, shown_z, thirds, told_z, trend
 from core.health.steps import number, values_of
 
 _SPREADS = ("reward/group_std", "groups/dead", "reward/std")
@@ -219,13 +219,13 @@ def _flat_answer(case: Case, judged: Sequence[str], names: Sequence[str]) -> Seq
             severity="info",
             summary=(
                 f"the reward rises with {', '.join(rising)}, and {', '.join(judged)} without (mean {flat[0].mean:.3g}, "
-                f"trend {flat[0].z:+.1f} standard errors over {len(rows)} rows): the form is learned and the answer is "
+                f"trend {shown_z(flat[0].z)} over {len(rows)} rows): the form is learned and the answer is "
                 "not, so far"
             ),
             evidence={
-                "flat": list(judged), "rising": rising, "rows": len(rows), f"{answer}_z": flat[0].z,
+                "flat": list(judged), "rising": rising, "rows": len(rows), f"{answer}_z": told_z(flat[0].z),
                 f"{answer}_mean": flat[0].mean,
-                **{f"{name}_z": line.z for name in rising if (line := lines[name]) is not None},
+                **{f"{name}_z": told_z(line.z) for name in rising if (line := lines[name]) is not None},
             },
             advice=(
                 "follow the answer's part by itself; weigh all of the form less than one right answer"
@@ -363,8 +363,8 @@ def component_conflict(case: Case) -> Sequence[Finding]:
                 "rising": up,
                 "falling": down,
                 "rows": len(rows),
-                **{f"{name}_z": lines[name].z for name in (*up, *down) if name in lines},
-                **({} if total is None else {"reward_z": total.z}),
+                **{f"{name}_z": told_z(lines[name].z) for name in (*up, *down) if name in lines},
+                **({} if total is None else {"reward_z": told_z(total.z)}),
             },
             advice=(
                 "weigh them so that what matters wins, or pay the lesser part only where the main one is earned; read "

@@ -17,8 +17,10 @@ from core.health.statistics import (
     sample_sd,
     series,
     shown_p,
+    shown_z,
     t_quantile,
     t_tail,
+    told_z,
     trend,
     wilson,
 )
@@ -175,3 +177,8 @@ def test_chances() -> None:
 
 def test_a_p_as_a_sentence_has_it() -> None:
     assert [shown_p(p) for p in (0.03, 2.6e-5, 1e-13, 0.0)] == ["p = 3e-02", "p = 3e-05", "p < 1e-12", "p < 1e-12"]
+
+
+def test_standard_errors_are_told_to_a_hundred() -> None:
+    assert [told_z(z) for z in (-4.2, -2.4e16, math.inf)] == [-4.2, -100.0, 100.0]
+    assert [shown_z(z) for z in (-4.2, -2.4e16)] == ["-4.2 standard errors", "beyond -100 standard errors"]

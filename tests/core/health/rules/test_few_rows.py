@@ -327,6 +327,12 @@ def test_a_reward_that_rose_while_validity_fell_is_named() -> None:
     assert "pays" not in finding.summary
 
 
+def test_a_fall_on_a_line_tells_no_absurd_number() -> None:
+    (finding,) = reward_fell(case([0.9 - 0.05 * i for i in range(16)], apart=1))
+    assert "(trend beyond -100 standard errors)" in finding.summary
+    assert finding.evidence["trend_z"] == -100.0
+
+
 def test_half_of_a_reward_that_sinks_counts_where_lengths_leave_with_it() -> None:
     noisy = [0.5, 0.1, 0.6, 0.2, 0.3, 0.0, 0.5, 0.1, 0.2, 0.0, 0.3, 0.0]  # -2.1 standard errors
     lengths = [580.0, 560.0, 520.0, 480.0, 400.0, 300.0, 200.0, 120.0, 100.0, 90.0, 90.0, 90.0]
