@@ -178,14 +178,14 @@ def update_marks(entries: Iterable[_HasCells]) -> frozenset[str]:
     """The columns that are called `update` and mark steps."""
     told: dict[str, list[float | None]] = {}
     for entry in entries:
-        for name in filter(_is_update, entry.cells):
+        for name in _updates_among(tuple(entry.cells)):
             told.setdefault(name, []).append(entry.cells[name])
     return frozenset(name for name, values in told.items() if marks_updates(values))
 
 
-@lru_cache(maxsize=10_000)
-def _is_update(name: str) -> bool:
-    return name_of(name) == "update"
+@lru_cache(maxsize=1_000)
+def _updates_among(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name_of(name) == "update")
 
 
 def has_rewards(rows: StepTable) -> bool:
